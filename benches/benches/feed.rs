@@ -28,7 +28,11 @@ const SQL: &str = "SELECT l_returnflag, l_linestatus, l_shipmode, l_shipinstruct
 
 async fn session(data: &Path, partitions: usize) -> Millpond {
     let config = SessionConfig::new().with_target_partitions(partitions);
-    let builder = Millpond::builder().with_device(DeviceChoice::Sim).with_fallback(Fallback::Error).with_config(config);
+    let builder = Millpond::builder()
+        .with_own_engine()
+        .with_device(DeviceChoice::Sim)
+        .with_fallback(Fallback::Error)
+        .with_config(config);
     let session = builder.build().expect("a session");
     let data = data.to_str().expect("a UTF-8 path");
     session.context().register_parquet("lineitem", data, ParquetReadOptions::default()).await.expect("a table");

@@ -42,7 +42,11 @@ const SCALE: f64 = 0.01;
 /// A session over the files of `data`, with what the benches hold.
 async fn session(data: &Path) -> Millpond {
     let config = SessionConfig::new().with_target_partitions(1);
-    let builder = Millpond::builder().with_device(DeviceChoice::Sim).with_fallback(Fallback::Error).with_config(config);
+    let builder = Millpond::builder()
+        .with_own_engine()
+        .with_device(DeviceChoice::Sim)
+        .with_fallback(Fallback::Error)
+        .with_config(config);
     let builder = builder.with_option("partitions", "1").expect("the option is taken");
     // Its files are younger than a run waits for.
     let builder = builder.with_option("cache_settle_seconds", "0").expect("the option is taken");

@@ -45,6 +45,15 @@ pub enum EngineError {
     /// The device failed while a query ran, and the CPU may not take over.
     #[error("the device could not finish the query: {what}")]
     DeviceTrouble { what: String, forbidden: bool, lost: bool, out_of_memory: bool },
+    /// The process was forked after the device was opened.
+    #[error(
+        "{device} was opened by process {opened_by}, of which this one is a fork: no device can be used across a fork; \
+         start processes by spawn, or open the session after the fork"
+    )]
+    Forked { device: String, opened_by: u32 },
+    /// A state that has a device was to get one.
+    #[error("this session state has a device: with_millpond is called once, on a state that Millpond has not built")]
+    HasDevice,
     /// A run whose launches were skipped, as it was told to.
     #[error(
         "millpond.debug_sim_skip_launches is on, and this plan ran without its kernels, so it has no answer{}; \

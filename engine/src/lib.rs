@@ -6,7 +6,26 @@
 //! The front door is [`Millpond`]: it opens a device (or says why there is none), gives a DataFusion
 //! [`SessionContext`](datafusion::prelude::SessionContext) that plans for it, and reports what a query did.
 //!
-//! Answers   are DataFusion's; where a device operator cannot give them, the operator stays on the CPU.
+//! ```
+//! # tokio::runtime::Runtime::new()?.block_on(async {
+//! use millpond::prelude::*;
+//!
+//! // `auto` takes a GPU where there is one; `sim` runs the same kernels on a simulated device.
+//! let session = Millpond::builder().with_device(DeviceChoice::Sim).build()?;
+//! session.execute("CREATE TABLE t AS VALUES ('a', 1), ('b', 2), ('a', 3)").await?;
+//! let result = session.execute("SELECT column1, sum(column2) FROM t GROUP BY column1 ORDER BY column1").await?;
+//! println!("{}", pretty_format_batches(&result.batches)?);
+//! // 2 rows · 0.004 s · simulated device: 2 of 2 operators · …
+//! println!("{}", result.report);
+//! assert_eq!((result.report.answer_rows, result.report.share_on_device()), (2, Some(1.0)));
+//! # Ok::<_, Box<dyn std::error::Error>>(()) })?;
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A DataFusion session state of one's own gets the device by [`WithMillpond::with_millpond`]. docs/rust.md begins at an empty crate.
+//!
+//! Async     queries are futures; they ask for a tokio runtime of any flavour.
+//! Answers   are DataFusion's, and PostgreSQL's where DataFusion is wrong (docs/upstream.md); where a device operator cannot give them, the operator stays on the CPU.
 //! No device the plan is DataFusion's, byte for byte.
 //! Exit      a program drops its sessions, then its tokio runtime, and calls [`leave()`] last. Without it nothing breaks: once a process
 //!           exits, the driver is not called any more, and what a program still holds on the device is left behind.
@@ -27,6 +46,7 @@ pub mod looks;
 mod memberships;
 mod mends;
 pub mod metric;
+mod missing;
 mod namesakes;
 pub mod node;
 mod object_stores;
@@ -39,6 +59,7 @@ pub mod placement;
 mod plan_cache;
 mod planned_by;
 mod planner;
+pub mod prelude;
 pub mod profile;
 pub mod program;
 pub mod reason;
@@ -70,4 +91,4 @@ pub use plan_cache::PlansFound;
 pub use profile::{Profile, Profiler};
 pub use report::QueryReport;
 pub use selftest::{CheckOutcome, SelftestOptions, selftest};
-pub use session::{Created, Millpond, MillpondBuilder, PlannedStatement, QueryResult, QueryStream};
+pub use session::{Created, Millpond, MillpondBuilder, PlannedStatement, QueryResult, QueryStream, WithMillpond};

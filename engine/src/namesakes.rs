@@ -23,13 +23,12 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
-use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::filter_pushdown::{ChildFilterDescription, FilterDescription, FilterPushdownPhase};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
-use crate::error::EngineError;
+use crate::missing::Missing;
 use crate::node::{REPLACE, device_node};
 use crate::simplified::{PARAMETER, is_at_risk};
 
@@ -38,19 +37,15 @@ pub(crate) const PASS_FILTERS: [&str; 2] = ["FilterPushdown", "FilterPushdown(Po
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// DataFusion's rules for physical plans, those that pass filters on behind fences.
-///
-/// # Errors
-/// If DataFusion lacks one of them.
-pub(crate) fn rules() -> Result<Vec<Rule>, EngineError> {
-    let mut rules = PhysicalOptimizer::new().rules;
+/// A session's rules for physical plans, those that pass filters on behind fences.
+pub(crate) fn rules(mut rules: Vec<Rule>, missing: &mut Missing) -> Vec<Rule> {
     for name in PASS_FILTERS {
-        let Some(rule) = rules.iter_mut().find(|rule| rule.name() == name) else {
-            return Err(EngineError::internal(format!("DataFusion has no rule {name}")));
-        };
-        *rule = Arc::new(Fenced(Arc::clone(rule)));
+        match rules.iter_mut().find(|rule| rule.name() == name) {
+            Some(rule) => *rule = Arc::new(Fenced(Arc::clone(rule))),
+            None => missing.note(name),
+        }
     }
-    Ok(rules)
+    rules
 }
 
 /// A rule that sees fences above what shares a name.

@@ -387,7 +387,7 @@ macro_rules! options {
     (
         $(#[doc = $struct_doc:literal])*
         pub struct $name:ident {
-            $( $(#[doc = $doc:literal])* pub $field:ident : $type:ty, default = $default:expr )*
+            $( $(#[doc = $doc:literal])* $([$with:ident])? pub $field:ident : $type:ty, default = $default:expr )*
         }
     ) => {
         $(#[doc = $struct_doc])*
@@ -408,6 +408,15 @@ macro_rules! options {
         impl $name {
             /// Every option's name, without the prefix.
             pub const NAMES: &'static [&'static str] = &[ $( stringify!($field), )* ];
+
+            $( $(
+                #[doc = concat!("Sets [`", stringify!($field), "`](Self::", stringify!($field), "), in SQL `millpond.", stringify!($field), "`.")]
+                #[must_use]
+                pub fn $with(mut self, value: $type) -> Self {
+                    self.$field = value;
+                    self
+                }
+            )? )*
 
             fn set_field(&mut self, key: &str, value: &str) -> Result<(), EngineError> {
                 match key {
@@ -442,50 +451,72 @@ options! {
     /// Options of the GPU engine. In SQL: `SET millpond.<name> = <value>`.
     pub struct MillpondOptions {
         /// Run what can run on the device. Off leaves every plan as DataFusion made it.
+        [with_enabled]
         pub enabled: bool, default = true
         /// Which device: auto, cuda, cuda:N, sim or cpu. Chosen when the session starts; later only cpu is accepted, which switches the device off.
+        [with_device]
         pub device: DeviceChoice, default = DeviceChoice::Auto
         /// What a part that cannot run on the device does: allow (CPU), warn (CPU, logged) or error.
+        [with_fallback]
         pub fallback: Fallback, default = Fallback::Allow
         /// What `sum`, `+`, `-` and `*` of whole numbers do where the result leaves its type, on the device and on the CPU: error, or wrap (modulo 2^64, 2^32 and so on).
+        [with_integer_overflow]
         pub integer_overflow: IntegerOverflow, default = IntegerOverflow::Error
         /// Bytes of input columns in a device batch. Larger batches spread launch cost, and raise peak memory in step.
+        [with_batch_bytes]
         pub batch_bytes: usize, default = 268_435_456
         /// Rows in a device batch, at most 16777216; 0 means that batch_bytes alone decides. Small values are for tests.
+        [with_batch_rows]
         pub batch_rows: usize, default = 0
         /// Batches of a fed source that are sent up at the same time, each on a stream of its own; no more than the source has partitions; and, at most, sources that are fed at the same time. More overlap narrowing, copying and kernels, and each takes pinned and device memory.
+        [with_partitions]
         pub partitions: usize, default = 16
         /// Sums and averages of floats are exact until they are rounded once, so that neither threads nor batches change a bit. Each group takes 536 bytes for each such sum, and variances and correlations stay on the CPU.
+        [with_deterministic_floats]
         pub deterministic_floats: bool, default = false
         /// Inputs known to have fewer rows stay on the CPU; 0 sends everything. Launch cost dominates small inputs.
+        [with_min_rows]
         pub min_rows: usize, default = 0
         /// Device bytes the pool may hold; 0 means three quarters of what is free at start.
+        [with_memory_limit_bytes]
         pub memory_limit_bytes: usize, default = 0
         /// Where device memory comes from: cuda, cuda_async_default, cuda_async, caching, arena or binning. Chosen when the device opens; later only its own value is accepted.
+        [with_memory_resource]
         pub memory_resource: Strategy, default = Strategy::CudaAsync
         /// A file that gets a line for each allocation, use, wait and free of device memory, for `millpond mem replay`; empty means none. Chosen when the device opens. Costs host time.
+        [with_memory_log]
         pub memory_log: String, default = String::new()
         /// Where assembled kernels are kept for later processes: off, auto (millpond/kernels in the user's cache folder; on the simulated device nowhere), or a folder. The folder is closed to other users, holds at most 256 MiB, and may be deleted at any time. Chosen when the device opens; later only its own value is accepted.
+        [with_kernel_cache]
         pub kernel_cache: String, default = "auto".to_string()
         /// Seconds in which nothing completes on the device while a query waits, after which it counts as lost: the query ends or runs on the CPU, and the device is not used again. 0 means no limit. Every event of the device that completes begins the time anew, so a long query is not cut, but one kernel may not take longer. Off on the simulated device unless it is set. Chosen when the device opens; later only its own value is accepted.
+        [with_device_timeout]
         pub device_timeout: DeviceTimeout, default = DeviceTimeout::Default
         /// Seconds without a query after which memory that nothing uses goes back to the device, for other processes; 0 means never. The next query then asks the driver for it again. Chosen when the device opens; later only its own value is accepted.
+        [with_idle_trim]
         pub idle_trim: u32, default = 30
         /// Pinned host memory that copies may have under way; 0 means 1 GiB, or less where the machine has little memory or locks little of it. It bounds the size of batches, too.
+        [with_pinned_bytes]
         pub pinned_bytes: usize, default = 0
         /// Most values of a string column's dictionary, for tests; 0 means 1,048,576. A column with more has none: its strings are offsets and bytes on the device.
         pub debug_dictionary_values: usize, default = 0
         /// Whether columns of tables stay between queries: auto (on the device), off, or host (in pinned host memory, copied to the device for each run).
+        [with_cache]
         pub cache: Cache, default = Cache::Auto
         /// Device bytes that such columns may take; 0 means 60 % of what the pool may hold.
+        [with_cache_bytes]
         pub cache_bytes: usize, default = 0
         /// Pinned host memory for columns that have left the device: they come back by a copy instead of being read; 0 means none. With cache = host it is for all columns, and 0 means as much as pinned_bytes does. One for all sessions of a device: what the session that read last has set.
+        [with_cache_host_bytes]
         pub cache_host_bytes: usize, default = 0
         /// Seconds for which it holds what a remote store said of a table's files: within them, a file that has changed is not noticed; 0 asks before each run. Local files are always looked at.
+        [with_cache_check_seconds]
         pub cache_check_seconds: u32, default = 0
         /// Seconds after its last change in which a local file may change again without its times showing it: within them it is read for each run, and nothing of it is kept; 0 trusts the times at once. Chosen when the session starts; later only its own value is accepted.
+        [with_cache_settle_seconds]
         pub cache_settle_seconds: u32, default = 2
         /// Who decodes Parquet pages: auto (the device, where it has kernels for them; on the simulated device the host), host, or device.
+        [with_parquet_decoder]
         pub parquet_decoder: ParquetDecoder, default = ParquetDecoder::Auto
         /// Bytes of a stored column of strings without a dictionary, offsets among them, beyond which its offsets have 64 bits, for tests; 0 means 2 GiB.
         pub debug_cache_text_bytes: usize, default = 0
@@ -553,6 +584,29 @@ impl MillpondOptions {
         }
         *self = changed;
         Ok(())
+    }
+
+    /// What an engine is opened with; all else is the default.
+    pub(crate) fn of_engine(&self) -> Self {
+        Self {
+            device: self.device,
+            memory_limit_bytes: self.memory_limit_bytes,
+            memory_resource: self.memory_resource,
+            memory_log: self.memory_log.clone(),
+            kernel_cache: self.kernel_cache.clone(),
+            device_timeout: self.device_timeout,
+            idle_trim: self.idle_trim,
+            pinned_bytes: self.pinned_bytes,
+            debug_sim_seed: self.debug_sim_seed,
+            debug_sim_shape: self.debug_sim_shape,
+            debug_sim_memory_bytes: self.debug_sim_memory_bytes,
+            debug_sim_fail_allocation: self.debug_sim_fail_allocation,
+            debug_sim_fail_until_free: self.debug_sim_fail_until_free,
+            debug_sim_lose_at_launch: self.debug_sim_lose_at_launch,
+            debug_sim_hang_at_launch: self.debug_sim_hang_at_launch,
+            debug_sim_fail_pinned: self.debug_sim_fail_pinned,
+            ..Self::default()
+        }
     }
 
     /// What a device is opened with, and a session's files.

@@ -30,46 +30,59 @@ use datafusion::physical_plan::operator_statistics::StatisticsProvider;
 
 use crate::expr::mended::bare;
 
-/// The rules and planners of a session.
-pub(crate) struct Planners {
-    analyzer: Vec<Arc<dyn AnalyzerRule + Send + Sync>>,
-    rewrites: Vec<Arc<dyn FunctionRewrite + Send + Sync>>,
-    optimizer: Vec<Arc<dyn OptimizerRule + Send + Sync>>,
-    physical: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>>,
-    expressions: Vec<Arc<dyn ExprPlanner>>,
-    relations: Vec<Arc<dyn RelationPlanner>>,
-    statistics: Vec<Arc<dyn StatisticsProvider>>,
+/// The rules of a session, and the planner of what they make.
+pub(crate) struct Rules {
+    pub analyzer: Vec<Arc<dyn AnalyzerRule + Send + Sync>>,
+    pub rewrites: Vec<Arc<dyn FunctionRewrite + Send + Sync>>,
+    pub optimizer: Vec<Arc<dyn OptimizerRule + Send + Sync>>,
+    pub physical: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>>,
+    pub statistics: Vec<Arc<dyn StatisticsProvider>>,
     /// Weak, for a session's own planner holds the plans that are kept: together they would keep each other, and the device. Its address
     /// is no other object's all the same.
-    query: Weak<dyn QueryPlanner + Send + Sync>,
+    pub query: Weak<dyn QueryPlanner + Send + Sync>,
+}
+
+/// The rules and planners of a session.
+pub(crate) struct Planners {
+    rules: Rules,
+    expressions: Vec<Arc<dyn ExprPlanner>>,
+    relations: Vec<Arc<dyn RelationPlanner>>,
     runtime: Arc<RuntimeEnv>,
 }
 
 impl Planners {
     pub fn of(state: &SessionState) -> Self {
         Self {
-            analyzer: state.analyzer().rules.clone(),
-            rewrites: state.analyzer().function_rewrites().to_vec(),
-            optimizer: state.optimizers().to_vec(),
-            physical: state.physical_optimizers().to_vec(),
+            rules: Rules::of(state),
             expressions: state.expr_planners().to_vec(),
             relations: state.relation_planners().to_vec(),
-            statistics: providers(state).to_vec(),
-            query: Arc::downgrade(state.query_planner()),
             runtime: Arc::clone(state.runtime_env()),
         }
     }
 
     /// True if the session still has these, in this order.
     pub fn are_those_of(&self, state: &SessionState) -> bool {
-        self.rules_are_those_of(state)
+        self.rules.are_those_of(state)
             && Arc::ptr_eq(&self.runtime, state.runtime_env())
             && same(&self.expressions, state.expr_planners())
             && same(&self.relations, state.relation_planners())
     }
+}
+
+impl Rules {
+    fn of(state: &SessionState) -> Self {
+        Self {
+            analyzer: state.analyzer().rules.clone(),
+            rewrites: state.analyzer().function_rewrites().to_vec(),
+            optimizer: state.optimizers().to_vec(),
+            physical: state.physical_optimizers().to_vec(),
+            statistics: providers(state).to_vec(),
+            query: Arc::downgrade(state.query_planner()),
+        }
+    }
 
     /// True if the session still has the same rules, and the same planner of what they make.
-    pub fn rules_are_those_of(&self, state: &SessionState) -> bool {
+    pub fn are_those_of(&self, state: &SessionState) -> bool {
         std::ptr::addr_eq(self.query.as_ptr(), Arc::as_ptr(state.query_planner()))
             && same(&self.optimizer, state.optimizers())
             && same(&self.physical, state.physical_optimizers())

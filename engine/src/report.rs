@@ -4,6 +4,7 @@
 //!
 //! Numbers come from the executed plan's own runs, so two queries at once do not mix.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -11,6 +12,8 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::datasource::physical_plan::ParquetSource;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::ExecutionPlan;
+use millpond_memory::{ByteSize, Strategy};
+use serde::Serialize;
 
 use crate::contract::Operators;
 use crate::placement::judged::Judged;
@@ -21,9 +24,18 @@ use crate::source::parquet::DeviceScanExec;
 pub use crate::metric;
 
 /// What one query did. All counts are zero when nothing ran on a device.
-#[derive(Debug, Clone, Default, PartialEq)]
+///
+/// [`Display`](fmt::Display) gives the line that the program prints below an answer: rows, time, share on the device, peak, reasons.
+/// Serialised, it is a map of the fields under their names.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct QueryReport {
+    /// Rows of the answer, as far as they were taken.
+    pub answer_rows: u64,
+    /// Nanoseconds from the statement to the end of its answer, of which planning took [`planning_ns`](Self::planning_ns).
+    pub wall_ns: u64,
+    /// Nanoseconds from the statement to its physical plan; 0 where a physical plan was given.
+    pub planning_ns: u64,
     /// The device's name, when there is one.
     pub device: Option<String>,
     /// Where its memory comes from (`millpond.memory_resource`), when there is a device.
@@ -166,6 +178,9 @@ impl QueryReport {
     pub fn absorb(&mut self, next: QueryReport) {
         self.device = next.device.or(self.device.take());
         self.memory_resource = next.memory_resource.or(self.memory_resource);
+        self.answer_rows = next.answer_rows;
+        self.wall_ns += next.wall_ns;
+        self.planning_ns += next.planning_ns;
         self.rows += next.rows;
         self.launches += next.launches;
         self.pipeline_launches += next.pipeline_launches;
@@ -204,6 +219,33 @@ impl QueryReport {
     }
 }
 
+impl fmt::Display for QueryReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows = self.answer_rows;
+        write!(f, "{rows} row{} · {:.3} s", if rows == 1 { "" } else { "s" }, self.wall_ns as f64 / 1e9)?;
+        match (&self.device, self.share_on_device()) {
+            (Some(device), Some(_)) => {
+                write!(f, " · {device}: {} of {} operators", self.operators_on_device, self.operators)?;
+            }
+            (Some(device), None) => write!(f, " · {device}: nothing to run there")?,
+            (None, _) => f.write_str(" · CPU")?,
+        }
+        if self.launches > 0 {
+            write!(f, " · {} launches · peak {}", self.launches, ByteSize::bytes(self.peak_bytes))?;
+        }
+        if self.spilled_bytes > 0 {
+            write!(f, " · {} spilled", ByteSize::bytes(self.spilled_bytes))?;
+        }
+        if let Some(resource) = self.memory_resource.filter(|name| *name != Strategy::default().name()) {
+            write!(f, " · memory from {resource}")?;
+        }
+        if !self.reasons.is_empty() {
+            write!(f, " · on the CPU because {}", self.reasons.join("; "))?;
+        }
+        self.notes.iter().try_for_each(|note| write!(f, " · {note}"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -236,5 +278,30 @@ mod tests {
         assert_eq!((all.launches, all.allocated_bytes, all.peak_bytes, all.pool_used_bytes), (7, 101, 70, 0));
         assert_eq!((all.share_on_device(), all.device.as_deref()), (Some(0.6), Some("a device")));
         assert_eq!((all.reasons, all.notes), (vec!["a".to_string(), "b".into()], vec!["ran again".to_string()]));
+    }
+
+    #[test]
+    fn a_report_reads_as_one_line() {
+        let cpu = QueryReport { answer_rows: 1, wall_ns: 250_000_000, ..QueryReport::default() };
+        assert_eq!(cpu.to_string(), "1 row · 0.250 s · CPU");
+        let device = QueryReport {
+            answer_rows: 5,
+            device: Some("a device".into()),
+            memory_resource: Some("caching"),
+            operators: 4,
+            operators_on_device: 3,
+            launches: 7,
+            peak_bytes: 1_572_864,
+            spilled_bytes: 4096,
+            reasons: vec!["f has no device form".into()],
+            notes: vec!["ran again".into()],
+            ..QueryReport::default()
+        };
+        assert_eq!(
+            device.to_string(),
+            "5 rows · 0.000 s · a device: 3 of 4 operators · 7 launches · peak 1.5 MiB · 4 KiB spilled · memory from caching · \
+             on the CPU because f has no device form · ran again"
+        );
+        assert_eq!(serde_json::to_value(&device).expect("a map")["operators_on_device"], 3);
     }
 }

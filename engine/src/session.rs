@@ -9,27 +9,33 @@
 //! Panics  of a query are its error ([`EngineError::Panicked`]); the session stays usable.
 
 mod create;
+mod parameters;
+mod state;
 mod url_tables;
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::ParamValues;
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::parquet_config::DFParquetWriterVersion;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::dataframe::DataFrame;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::context::SessionContext;
-use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
 use datafusion::logical_expr::{DdlStatement, LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::analyze::AnalyzeExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionConfig;
 use futures::{Stream, StreamExt, TryStreamExt};
+use millpond_memory::Strategy;
 use millpond_memory::recorder::{self, Path};
 use millpond_parquet::rewrite::{DICTIONARY_BYTES, PAGE_ROWS, ROW_GROUP_ROWS};
 
@@ -37,33 +43,34 @@ use crate::contract::{DeviceOperator, Operators};
 use crate::device::{Engine, Opened};
 use crate::error::EngineError;
 use crate::expr::udf::{DeviceFunction, UdfError};
-use crate::levels::{self, LimitLevels, OnStack};
-use crate::object_stores::ObjectStores;
+use crate::levels::{self, OnStack};
 use crate::operator::registry;
-use crate::options::{DeviceChoice, Fallback, MillpondOptions};
-use crate::placement::PlaceOnDevice;
-use crate::plan_cache::{Asked, Key, MadeOf, Now, PlanCache, PlansFound, Sight};
-use crate::planned_by::Planners;
-use crate::planner::KeepingPlanner;
+use crate::options::{Cache, DeviceChoice, Fallback, MillpondOptions};
+use crate::plan_cache::{Asked, Key, MadeOf, Now, PlansFound, Sight};
 use crate::profile::{self, Profile, Profiler};
 use crate::report::QueryReport;
 use crate::result::node::DownloadExec;
-use crate::store::{Checks, SessionMark, Store};
+use crate::store::Store;
 use crate::template::Template;
 use crate::{overflow, panics};
 
 pub use crate::session::create::Created;
+pub use crate::session::state::WithMillpond;
+pub use crate::session::url_tables::enable as with_url_tables;
+
+use crate::session::state::Equipment;
 
 /// A session with its device.
 #[derive(Clone)]
 pub struct Millpond {
     context: SessionContext,
-    engine: Option<Arc<Engine>>,
-    note: Option<String>,
-    operators: Operators,
-    plans: Arc<PlanCache>,
-    /// What the session was built to plan with.
-    planners: Arc<Planners>,
+    equipment: Arc<Equipment>,
+}
+
+impl fmt::Debug for Millpond {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Millpond").field("session", &self.context.session_id()).field("engine", &self.engine()).finish()
+    }
 }
 
 /// A statement that [`Millpond::statement`] planned logically.
@@ -97,6 +104,11 @@ pub struct QueryStream {
     plan: Arc<dyn ExecutionPlan>,
     /// `None` once they have ended or failed.
     batches: Option<SendableRecordBatchStream>,
+    began: Instant,
+    planned: Instant,
+    ended: Option<Instant>,
+    /// Rows that were taken.
+    rows: u64,
 }
 
 /// DataFusion's settings of a session that is given none. They differ from DataFusion's own in the Parquet files that COPY, INSERT
@@ -126,6 +138,7 @@ pub struct MillpondBuilder {
     config: Option<SessionConfig>,
     runtime: Option<Arc<RuntimeEnv>>,
     engine: Option<Arc<Engine>>,
+    own_engine: bool,
     url_tables: bool,
     operators: Vec<Arc<dyn DeviceOperator>>,
 }
@@ -146,6 +159,24 @@ impl MillpondBuilder {
     /// Chooses what happens to parts that cannot run on the device.
     pub fn with_fallback(mut self, fallback: Fallback) -> Self {
         self.options.fallback = fallback;
+        self
+    }
+
+    /// Chooses where device memory comes from.
+    pub fn with_allocator(mut self, allocator: Strategy) -> Self {
+        self.options.memory_resource = allocator;
+        self
+    }
+
+    /// Bytes of device memory that the pool may hold; 0 means three quarters of what is free when the device opens.
+    pub fn with_memory_limit(mut self, bytes: usize) -> Self {
+        self.options.memory_limit_bytes = bytes;
+        self
+    }
+
+    /// Chooses whether columns of tables stay between queries.
+    pub fn with_cache(mut self, cache: Cache) -> Self {
+        self.options.cache = cache;
         self
     }
 
@@ -172,7 +203,7 @@ impl MillpondBuilder {
         self
     }
 
-    /// DataFusion's memory pool, object stores and caches, in the place of its defaults and of [`ObjectStores`] from the environment.
+    /// DataFusion's memory pool, object stores and caches, in the place of its defaults and of [`ObjectStores`](crate::ObjectStores) from the environment.
     /// The session has a runtime of its own over them, in which DataFusion's store of local files is one that notices what was changed
     /// behind equal sizes and times; a store that was registered for `file://` stays.
     pub fn with_runtime_env(mut self, runtime: Arc<RuntimeEnv>) -> Self {
@@ -183,6 +214,13 @@ impl MillpondBuilder {
     /// Uses a device that another session opened, instead of opening one.
     pub fn with_engine(mut self, engine: Arc<Engine>) -> Self {
         self.engine = Some(engine);
+        self
+    }
+
+    /// Opens the device for this session alone. Otherwise all sessions of a process with the same device and the same options for it
+    /// share one engine ([`Engine::shared`]): its memory, its columns that stay, its compiled pipelines.
+    pub fn with_own_engine(mut self) -> Self {
+        self.own_engine = true;
         self
     }
 
@@ -212,7 +250,8 @@ impl MillpondBuilder {
         self.options.validate()?;
         let opened = match self.engine {
             Some(engine) => Opened { engine: Some(engine), note: None },
-            None => Engine::open(&self.options)?,
+            None if self.own_engine => Engine::open(&self.options)?,
+            None => Engine::shared(&self.options)?,
         };
         // On the simulated device nothing is made beside a session: tests count what it does.
         if let Some(engine) = opened.engine.as_ref().filter(|engine| !engine.is_simulated()) {
@@ -227,55 +266,23 @@ impl MillpondBuilder {
             });
         }
 
-        let mut options = self.options;
-        if let Some(engine) = &opened.engine {
-            // A shared device has its own.
-            engine.tell_options(&mut options);
-            options.device_opened();
-        }
-        let (operators, plans) = (registry(), Arc::<PlanCache>::default());
+        let operators = registry();
         self.operators.into_iter().for_each(|operator| operators.add(operator));
-        let settles = Duration::from_secs(options.cache_settle_seconds.into());
         let mut config = self.config.unwrap_or_else(default_config);
-        // DataFusion's own choice is nanoseconds, which wrap before 1677 and after 2262.
-        config.options_mut().execution.parquet.coerce_int96.get_or_insert_with(|| INT96.to_string());
-        config.options_mut().extensions.insert(options);
-        // Here a crate that is handed the DataFusion session alone finds the list, and adds to it.
-        config.set_extension(Arc::new(operators.clone()));
-        Checks::add_to(&mut config);
-        SessionMark::add_to(&mut config);
-        let runtime = match self.runtime {
-            Some(runtime) => runtime,
-            None => {
-                let stores = Arc::new(ObjectStores::from_environment());
-                let built = RuntimeEnvBuilder::new().with_object_store_registry(stores).build_arc();
-                built.map_err(|error| EngineError::internal(format!("no runtime: {error}")))?
-            }
-        };
-        let runtime = crate::files::runtime(&runtime, settles)
-            .map_err(|error| EngineError::internal(format!("no runtime: {error}")))?;
+        config.options_mut().extensions.insert(self.options);
         let mut state = SessionStateBuilder::new().with_default_features().with_config(config);
-        let factories = crate::tables::factories(state.table_factories().take().unwrap_or_default())?;
-        let state = state.with_analyzer_rules(crate::mends::analyzer_rules(opened.engine.is_some())?);
-        let state = state.with_relation_planners(crate::mends::relation_planners());
-        let state = state.with_table_factories(factories);
-        let state = state.with_optimizer_rules(crate::mends::optimizer_rules()?);
-        let state = state.with_physical_optimizer_rules(crate::placement::rules(opened.engine.is_some())?);
-        let mut state = state.with_runtime_env(runtime).with_physical_optimizer_rule(Arc::new(LimitLevels));
-        state = state.with_physical_optimizer_rule(Arc::new(crate::files::WholeFiles));
-        state = state.with_query_planner(Arc::new(KeepingPlanner::new(opened.engine.as_ref().map(|_| &plans))));
-        if let Some(engine) = &opened.engine {
-            state = state.with_optimizer_rule(crate::operator::window::filter::rule());
-            let place = PlaceOnDevice::new(Arc::clone(engine), operators.clone());
-            state = state.with_physical_optimizer_rule(Arc::new(place));
-        }
+        *state.runtime_env() = self.runtime;
+        let state = state::equipped(state, opened, operators)?;
         let mut context = SessionContext::new_with_state(state.build());
         if self.url_tables {
             context = url_tables::enable(context);
         }
-        crate::store::functions::register(&context, opened.engine.as_ref());
-        let planners = Arc::new(Planners::of(&context.state_ref().read()));
-        Ok(Millpond { context, engine: opened.engine, note: opened.note, operators, plans, planners })
+        let session = Millpond::of(&context);
+        let session = session.ok_or_else(|| EngineError::internal("a state that was equipped has no equipment"))?;
+        match session.unmended() {
+            [] => Ok(session),
+            [name, ..] => Err(EngineError::internal(format!("DataFusion has no table factory {name}"))),
+        }
     }
 }
 
@@ -292,23 +299,23 @@ impl Millpond {
 
     /// The device, or `None` when queries run on the CPU.
     pub fn engine(&self) -> Option<&Arc<Engine>> {
-        self.engine.as_ref()
+        self.equipment.engine.as_ref()
     }
 
     /// The operators that plans are placed with. Those added to this list are asked from the next plan on.
     pub fn operators(&self) -> &Operators {
-        &self.operators
+        &self.equipment.operators
     }
 
     /// Why queries run on the CPU although a device was welcome; one line, without "note:".
     pub fn device_note(&self) -> Option<&str> {
-        self.note.as_deref()
+        self.equipment.note.as_deref()
     }
 
     /// Bytes of the device's pool that queries use now, beside the columns that stay and what start-up holds; 0 without a device.
     pub fn pool_used_bytes(&self) -> u64 {
         let beside = |engine: &Arc<Engine>| engine.used_bytes().saturating_sub(Store::of(engine).allocated_bytes());
-        self.engine.as_ref().map_or(0, beside)
+        self.engine().map_or(0, beside)
     }
 
     /// Registers a function with a device body, under its own name and its aliases. An earlier function of that name is
@@ -317,20 +324,102 @@ impl Millpond {
     /// # Errors
     /// [`UdfError::Simulated`] if the device is the simulated one and does not know an instruction of the body.
     pub fn register_function(&self, function: DeviceFunction) -> Result<(), UdfError> {
-        if self.engine.as_ref().is_some_and(|engine| engine.is_simulated()) {
+        if self.engine().is_some_and(|engine| engine.is_simulated()) {
             function.runs_simulated()?;
         }
         self.context.register_udf(function.into_udf());
         Ok(())
     }
 
+    /// Another session on the same device: with this one's options, settings, object stores and operators as they are now, without its
+    /// tables, views and functions.
+    ///
+    /// # Errors
+    /// [`EngineError::Forked`] in a process that was forked since the device was opened.
+    pub fn another(&self) -> Result<Self, EngineError> {
+        if let Some(engine) = self.engine() {
+            engine.check_process()?;
+        }
+        let old = self.context.copied_config();
+        // Extensions of the old configuration are the old session's.
+        let mut config = SessionConfig::from(ConfigOptions::clone(old.options()));
+        config.options_mut().catalog.create_default_catalog_and_schema = true;
+        let mut state = SessionStateBuilder::new().with_default_features().with_config(config);
+        *state.runtime_env() = Some(self.context.runtime_env());
+        let operators = Operators::new(self.operators().all().iter().cloned());
+        let opened = Opened { engine: self.engine().cloned(), note: self.equipment.note.clone() };
+        let state = state::equipped(state, opened, operators)?.build();
+        let mut context = SessionContext::new_with_state(state);
+        if url_tables::are_enabled(&self.context) {
+            context = url_tables::enable(context);
+        }
+        Millpond::of(&context).ok_or_else(|| EngineError::internal("a state that was equipped has no equipment"))
+    }
+
     /// Plans and runs one query, and reports on it.
+    ///
+    /// # Errors
+    /// DataFusion's, of the parser, the planner and the query; the engine's ([`EngineError::find`]).
     pub async fn execute(&self, sql: &str) -> Result<QueryResult> {
+        let began = Instant::now();
         let run = async {
             let plan = self.plan(sql).await?;
-            self.execute_plan(plan).await
+            self.stream_since(plan, began)?.collect().await
         };
         if profile::is_asked_by(sql) { Profiler::begin(sql).around(run).await } else { run.await }
+    }
+
+    /// As [`execute`](Self::execute), with values for the parameters of the statement: a list for `$1`, `$2` and so on, or names with
+    /// values for `$name`.
+    ///
+    /// ```
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// use millpond::datafusion::common::ScalarValue;
+    /// use millpond::{DeviceChoice, Millpond};
+    ///
+    /// let session = Millpond::builder().with_device(DeviceChoice::Cpu).build()?;
+    /// let sql = "SELECT x FROM (VALUES (1), (2), (3)) AS t(x) WHERE x > $least";
+    /// let result = session.execute_with(sql, vec![("least", ScalarValue::from(1_i64))]).await?;
+    /// assert_eq!(result.report.answer_rows, 2);
+    /// # Ok::<_, Box<dyn std::error::Error>>(()) })?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As of `execute`; for parameters without a value, and values that no parameter takes.
+    pub async fn execute_with(&self, sql: &str, parameters: impl Into<ParamValues>) -> Result<QueryResult> {
+        self.stream_with(sql, parameters).await?.collect().await
+    }
+
+    /// As [`stream`](Self::stream), with values as in [`execute_with`](Self::execute_with).
+    ///
+    /// # Errors
+    /// As of `execute_with`.
+    pub async fn stream_with(&self, sql: &str, parameters: impl Into<ParamValues>) -> Result<QueryStream> {
+        let (began, parameters) = (Instant::now(), parameters.into());
+        let PlannedStatement { plan: query, .. } = self.statement(sql).await?;
+        parameters::check(&query, &parameters)?;
+        let query = query.with_param_values(parameters)?;
+        let by_template = match self.keeps_plans() {
+            true => self.on_stack_by_template(&query).await?,
+            false => None,
+        };
+        let plan = match by_template {
+            Some(plan) => plan,
+            None => self.plan_statement(PlannedStatement { sql: sql.to_string(), plan: query, made_of: None }).await?,
+        };
+        self.stream_since(plan, began)
+    }
+
+    /// Runs a frame of this session's context, and reports on it.
+    ///
+    /// # Errors
+    /// As of [`execute`](Self::execute).
+    pub async fn collect(&self, frame: DataFrame) -> Result<QueryResult> {
+        let began = Instant::now();
+        let (state, plan) = frame.into_parts();
+        let plan = crate::sql::physical_plan(&state, &plan).await?;
+        self.stream_since(plan, began)?.collect().await
     }
 
     /// A frame of one statement, as `context().sql()` gives it; but the statement says what it says to [`execute`](Self::execute), where
@@ -391,10 +480,7 @@ impl Millpond {
         }
         let defines = crate::sql::defines(&query);
         let by_template = match &made_of {
-            Some(_) => {
-                let bytes = levels::stack_of_plan(&query)?;
-                panics::caught(async { Ok(OnStack::new(bytes, self.plan_by_template(&query)).await) }).await?
-            }
+            Some(_) => self.on_stack_by_template(&query).await?,
             None => None,
         };
         let plan = match by_template {
@@ -403,28 +489,33 @@ impl Millpond {
         };
         if defines {
             // It may be what kept plans were made of.
-            self.plans.clear();
+            self.equipment.plans.clear();
         } else if let Some(made_of) = made_of {
-            self.plans.keep(Key::Text(sql), made_of, &plan);
+            self.equipment.plans.keep(Key::Text(sql), made_of, &plan);
         }
         Ok(plan)
+    }
+
+    async fn on_stack_by_template(&self, query: &LogicalPlan) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let bytes = levels::stack_of_plan(query)?;
+        panics::caught(async { Ok(OnStack::new(bytes, self.plan_by_template(query)).await) }).await
     }
 
     /// The plan of a query whose plan may be kept, by that of queries that differ in constants alone; `None` where there is none.
     async fn plan_by_template(&self, query: &LogicalPlan) -> Option<Arc<dyn ExecutionPlan>> {
         let state = self.context.state();
-        if !self.planners.rules_are_those_of(&state) {
+        if !self.equipment.rules.as_ref().is_some_and(|rules| rules.are_those_of(&state)) {
             // A rule of the program's own may ask for values that a template does not have.
             return None;
         }
         let template = Template::of(query, &state)?;
         let (number, now) = (template.hash(), Now::State(&state));
-        match self.plans.sight(number) {
+        match self.equipment.plans.sight(number) {
             Sight::Seen => {}
             Sight::New | Sight::Refused => return None,
         }
         let asked = Asked::of_template(query, &template.plan)?;
-        let known = self.plans.find(now, &Key::Template(number), Some(&asked)).await;
+        let known = self.equipment.plans.find(now, &Key::Template(number), Some(&asked)).await;
         let is_known = known.is_some();
         let bound = async {
             let (plan, made_of) = match known {
@@ -442,10 +533,10 @@ impl Millpond {
         match recorder::during(profile::step::PLAN, bound).await {
             Ok((Some(bound), plan, made_of)) => {
                 if let Some(made_of) = made_of {
-                    self.plans.keep_template(number, made_of, &plan);
+                    self.equipment.plans.keep_template(number, made_of, &plan);
                 }
                 tracing::debug!("planned by template {number:x}");
-                self.plans.found_by_template();
+                self.equipment.plans.found_by_template();
                 Some(bound)
             }
             // The constants of this statement do not suit the template; those of others may.
@@ -453,7 +544,7 @@ impl Millpond {
             refused => {
                 let why = refused.err().map_or("not wholly on the device".to_string(), |error| error.to_string());
                 tracing::debug!("statements that differ in constants alone are planned each time: {why}");
-                self.plans.refuse(number);
+                self.equipment.plans.refuse(number);
                 None
             }
         }
@@ -468,23 +559,23 @@ impl Millpond {
             return Ok(None);
         }
         let (now, key) = (Now::Context(&self.context), Key::Text(sql.to_string()));
-        let found = panics::caught(async { Ok(self.plans.find(now, &key, None).await) });
+        let found = panics::caught(async { Ok(self.equipment.plans.find(now, &key, None).await) });
         recorder::during(profile::step::PLAN, found).await
     }
 
     /// How many statements took a plan that was kept.
     pub fn plans_found(&self) -> PlansFound {
-        self.plans.plans_found()
+        self.equipment.plans.plans_found()
     }
 
     /// How many plans this session keeps.
     pub fn plans_kept(&self) -> usize {
-        self.plans.kept()
+        self.equipment.plans.kept()
     }
 
     /// Where there is a device that works, plans of statements are kept.
     fn keeps_plans(&self) -> bool {
-        self.engine.as_ref().is_some_and(|engine| !engine.device().is_lost())
+        self.engine().is_some_and(|engine| !engine.device().is_lost())
     }
 
     /// Columns stay on the device.
@@ -492,15 +583,15 @@ impl Millpond {
         let state = self.context.state_ref();
         let state = state.read();
         let options = state.config_options().extensions.get::<MillpondOptions>();
-        self.engine.is_some() && options.is_some_and(|options| options.cache.stores())
+        self.engine().is_some() && options.is_some_and(|options| options.cache.stores())
     }
 
     /// Runs a physical plan of this session, and reports on it.
+    ///
+    /// # Errors
+    /// Those of the query.
     pub async fn execute_plan(&self, plan: Arc<dyn ExecutionPlan>) -> Result<QueryResult> {
-        let mut running = self.stream_plan(Arc::clone(&plan))?;
-        let batches = (&mut running).try_collect().await?;
-        let report = running.report().await;
-        Ok(QueryResult { schema: plan.schema(), batches, report, plan })
+        self.stream_plan(plan)?.collect().await
     }
 
     /// Plans one query and begins to run it; nothing of its answer is kept.
@@ -508,8 +599,9 @@ impl Millpond {
     /// # Errors
     /// Those of the planner. The stream's are DataFusion's and the engine's.
     pub async fn stream(&self, sql: &str) -> Result<QueryStream> {
+        let began = Instant::now();
         let plan = self.plan(sql).await?;
-        self.stream_plan(plan)
+        self.stream_since(plan, began)
     }
 
     /// Begins to run a physical plan of this session.
@@ -517,24 +609,33 @@ impl Millpond {
     /// # Errors
     /// As [`stream`](Self::stream).
     pub fn stream_plan(&self, plan: Arc<dyn ExecutionPlan>) -> Result<QueryStream> {
+        self.stream_since(plan, Instant::now())
+    }
+
+    /// Begins to run the plan of a statement that came in when it `began`.
+    fn stream_since(&self, plan: Arc<dyn ExecutionPlan>, began: Instant) -> Result<QueryStream> {
+        if let Some(engine) = self.engine() {
+            engine.check_process()?;
+        }
         ask_borders(&plan);
+        let planned = Instant::now();
         let batches = panics::caught_now(|| execute_stream(Arc::clone(&plan), profile::task_context(&self.context)))??;
-        Ok(QueryStream { session: self.clone(), plan, batches: Some(batches) })
+        Ok(QueryStream { session: self.clone(), plan, batches: Some(batches), began, planned, ended: None, rows: 0 })
     }
 
     /// What a query did that `profiler` recorded on this session.
     pub fn profile(&self, profiler: &Profiler) -> Profile {
-        profiler.finish(self.engine.as_ref().map(|engine| engine.facts()))
+        profiler.finish(self.engine().map(|engine| engine.facts()))
     }
 
     /// What an executed plan did. Findings of the simulated device are taken: the next report starts empty.
     pub fn report(&self, plan: &Arc<dyn ExecutionPlan>) -> QueryReport {
         QueryReport {
-            device: self.engine.as_ref().map(|e| e.name().to_string()),
-            memory_resource: self.engine.as_ref().map(|e| e.memory_resource().name()),
-            findings: self.engine.as_ref().map(|e| e.take_findings()).unwrap_or_default(),
+            device: self.engine().map(|e| e.name().to_string()),
+            memory_resource: self.engine().map(|e| e.memory_resource().name()),
+            findings: self.engine().map(|e| e.take_findings()).unwrap_or_default(),
             pool_used_bytes: self.pool_used_bytes(),
-            ..QueryReport::of(plan, &self.operators)
+            ..QueryReport::of(plan, self.operators())
         }
     }
 }
@@ -560,6 +661,17 @@ fn downloads(plan: &Arc<dyn ExecutionPlan>) -> Vec<DownloadExec> {
 }
 
 impl QueryStream {
+    /// Takes all batches, and reports.
+    ///
+    /// # Errors
+    /// Those of the query.
+    pub async fn collect(mut self) -> Result<QueryResult> {
+        let batches = (&mut self).try_collect().await?;
+        let plan = Arc::clone(&self.plan);
+        Ok(QueryResult { schema: plan.schema(), batches, report: self.report().await, plan })
+    }
+
+    /// The columns of its batches.
     pub fn schema(&self) -> SchemaRef {
         self.plan.schema()
     }
@@ -575,7 +687,14 @@ impl QueryStream {
         runs_ended(&self.plan).await;
         // A query that is recorded ends with its last report.
         recorder::current().iter().for_each(Path::end);
-        self.session.report(&self.plan)
+        let nanoseconds = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        let ended = self.ended.unwrap_or_else(Instant::now);
+        QueryReport {
+            answer_rows: self.rows,
+            wall_ns: nanoseconds(ended - self.began),
+            planning_ns: nanoseconds(self.planned - self.began),
+            ..self.session.report(&self.plan)
+        }
     }
 }
 
@@ -589,8 +708,12 @@ impl Stream for QueryStream {
             Ok(next) => next.map_err(|error| overflow::explained(panics::named(error))),
             Err(panicked) => Poll::Ready(Some(Err(panicked))),
         };
+        if let Poll::Ready(Some(Ok(batch))) = &next {
+            self.rows += batch.num_rows() as u64;
+        }
         if let Poll::Ready(None | Some(Err(_))) = next {
             self.batches = None;
+            self.ended = Some(Instant::now());
         }
         next
     }

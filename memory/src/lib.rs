@@ -20,7 +20,7 @@
 //! *Threads* Everything but a guard is `Send` and `Sync`.
 //!
 //! The examples below run on the simulated device, as every test of this crate does; with
-//! [`CudaDriver::open`](driver::CudaDriver::open) in the first line they run on a GPU. `examples/quickstart.rs` is all of them
+//! [`CudaDriver::open`](driver::CudaDriver::open) in the first line they run on a GPU. `examples/whole_layer.rs` is all of them
 //! together, on whichever there is.
 //!
 //! # A device, a pool, a buffer

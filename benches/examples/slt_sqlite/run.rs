@@ -35,7 +35,7 @@ pub struct Outcome {
 /// A session without tables, on the device of `other` if that has one.
 pub fn session(device: DeviceChoice, other: Option<&Millpond>) -> Result<Millpond, String> {
     let config = SessionConfig::new().with_target_partitions(2);
-    let mut builder = Millpond::builder().with_config(config).with_device(device);
+    let mut builder = Millpond::builder().with_own_engine().with_config(config).with_device(device);
     if let Some(engine) = other.and_then(Millpond::engine) {
         builder = builder.with_engine(Arc::clone(engine));
     }

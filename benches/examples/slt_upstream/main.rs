@@ -324,7 +324,7 @@ fn config() -> SessionConfig {
 
 /// A fresh session for a file.
 fn session(path: &Path, device: Option<&Millpond>) -> Result<Millpond, String> {
-    let mut builder = Millpond::builder().with_config(config());
+    let mut builder = Millpond::builder().with_own_engine().with_config(config());
     builder = match device.and_then(Millpond::engine) {
         Some(engine) => builder.with_device(DeviceChoice::Sim).with_engine(Arc::clone(engine)),
         None => builder.with_device(DeviceChoice::Cpu),
@@ -552,7 +552,7 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
     let runtime = tokio::runtime::Runtime::new().map_err(|error| error.to_string())?;
     let threads = arguments.threads.unwrap_or(2);
     // One device for each thread: what stays in its pool is the record's own.
-    let device = || Millpond::builder().with_device(DeviceChoice::Sim).with_config(config()).build();
+    let device = || Millpond::builder().with_own_engine().with_device(DeviceChoice::Sim).with_config(config()).build();
     let devices: Vec<Millpond> =
         (0..threads).map(|_| device()).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
     let (waiting, done) = (Mutex::new(VecDeque::from(paths)), Mutex::new(BTreeMap::new()));

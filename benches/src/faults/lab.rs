@@ -222,7 +222,7 @@ impl Bench {
         let folder = kernels.path().join("kernels");
         let folder = folder.to_string_lossy();
         let on_device = |fallback, engine: Option<Arc<Engine>>| -> Result<Millpond> {
-            let builder = Millpond::builder().with_device(DeviceChoice::Sim).with_fallback(fallback);
+            let builder = Millpond::builder().with_own_engine().with_device(DeviceChoice::Sim).with_fallback(fallback);
             // Which runs find columns stored must not depend on the age of the files.
             let builder = builder.with_option("cache_settle_seconds", "0").map_err(outside)?;
             let builder = builder.with_option("batch_rows", "1500").map_err(outside)?;

@@ -420,11 +420,12 @@ impl Lab {
             let mut options = MillpondOptions::default();
             options.device = DeviceChoice::Cpu;
             options.integer_overflow = variant.integer_overflow;
-            let cpu = Millpond::builder().with_options(options).with_config(cpu).build();
+            let cpu = Millpond::builder().with_own_engine().with_options(options).with_config(cpu).build();
             let cpu = cpu.map_err(outside)?;
             register(cpu.context(), seed, &folder).await?;
             cpus.push(cpu);
-            let mut builder = Millpond::builder().with_options(on.options(&variant)).with_config(config);
+            let mut builder =
+                Millpond::builder().with_own_engine().with_options(on.options(&variant)).with_config(config);
             if let Some(engine) = on.shared.get(&(variant.memory, variant.dictionary_values)) {
                 builder = builder.with_engine(Arc::clone(engine));
             }

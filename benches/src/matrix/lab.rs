@@ -159,7 +159,12 @@ impl Lab {
         options.debug_sim_seed = schedule;
         let outside = |error| DataFusionError::External(Box::new(error));
         let cpu = Millpond::builder().with_device(DeviceChoice::Cpu).with_config(config()).build().map_err(outside)?;
-        let device = Millpond::builder().with_options(options).with_config(config()).build().map_err(outside)?;
+        let device = Millpond::builder()
+            .with_own_engine()
+            .with_options(options)
+            .with_config(config())
+            .build()
+            .map_err(outside)?;
         Ok(Lab { cpu, device })
     }
 

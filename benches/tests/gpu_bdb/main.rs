@@ -43,7 +43,7 @@ async fn session(device: DeviceChoice, strategy: Strategy) -> Millpond {
 
 async fn session_over(folder: &Path, device: DeviceChoice, strategy: Strategy) -> Millpond {
     let config = SessionConfig::new().with_target_partitions(4);
-    let mut builder = Millpond::builder().with_device(device).with_config(config);
+    let mut builder = Millpond::builder().with_own_engine().with_device(device).with_config(config);
     builder = builder.with_option("memory_resource", strategy.name()).expect("a strategy's name");
     let session = builder.build().expect("the device opens");
     register_functions(&session, &suite()).expect("the functions are known");

@@ -31,6 +31,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("reason.rs", "ground"),
     // What all device nodes of a plan have in common.
     ("node.rs", "ground"),
+    ("missing.rs", "ground"),
     ("subqueries.rs", "ground"),
     ("rewrite.rs", "ground"),
     // DataFusion's simplifiers, which wrong steps are kept from.

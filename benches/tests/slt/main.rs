@@ -92,6 +92,7 @@ fn file(name: &str) -> PathBuf {
 /// Runs every record of a file, and tells all that fail.
 fn run(name: &str, configuration: &Configuration) {
     let mut builder = Millpond::builder()
+        .with_own_engine()
         .with_device(configuration.device)
         .with_url_tables()
         .with_config(SessionConfig::new().with_target_partitions(configuration.partitions));

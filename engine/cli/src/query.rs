@@ -254,7 +254,7 @@ async fn answer(
              name them apart (SELECT a AS x, b AS y), or take --format csv"
         )));
     }
-    let (num_rows, report) = match print(session, plan, explains, format, output).await {
+    let (num_rows, mut report) = match print(session, plan, explains, format, output).await {
         Ok(printed) => printed,
         Err(Unprinted::Query(error)) => {
             if let Some(target) = &written
@@ -267,7 +267,9 @@ async fn answer(
         Err(Unprinted::Answer(error)) => return Err(cannot_print(&error, output)),
     };
     if !quiet {
-        tell(footer(num_rows, started.elapsed().as_secs_f64(), &report));
+        report.answer_rows = num_rows as u64;
+        report.wall_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        tell(report.to_string());
     }
     // A finding is an error, even where the answer is right and nobody reads the footer.
     if report.findings.is_empty() {
@@ -367,34 +369,6 @@ fn cannot_print(error: &ArrowError, output: &mut Output) -> CliError {
     }
 }
 
-/// One line about a query: rows, time, share on the device, peak, reasons.
-pub fn footer(num_rows: usize, seconds: f64, report: &QueryReport) -> String {
-    let mut parts = vec![format!("{num_rows} row{}", if num_rows == 1 { "" } else { "s" }), format!("{seconds:.3} s")];
-    match (&report.device, report.share_on_device()) {
-        (Some(device), Some(_)) => {
-            parts.push(format!("{device}: {} of {} operators", report.operators_on_device, report.operators));
-        }
-        (Some(device), None) => parts.push(format!("{device}: nothing to run there")),
-        (None, _) => parts.push("CPU".to_string()),
-    }
-    if report.launches > 0 {
-        parts.push(format!("{} launches", report.launches));
-        parts.push(format!("peak {}", bytes(report.peak_bytes)));
-    }
-    if report.spilled_bytes > 0 {
-        parts.push(format!("{} spilled", bytes(report.spilled_bytes)));
-    }
-    // The default is not worth a word.
-    if let Some(resource) = report.memory_resource.filter(|name| *name != "cuda_async") {
-        parts.push(format!("memory from {resource}"));
-    }
-    if !report.reasons.is_empty() {
-        parts.push(format!("on the CPU because {}", report.reasons.join("; ")));
-    }
-    parts.extend(report.notes.iter().cloned());
-    parts.join(" · ")
-}
-
 /// A number of bytes with the unit that suits it.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -414,10 +388,5 @@ mod tests {
     #[test]
     fn bytes_take_the_unit_that_suits() {
         assert_eq!([0, 1023, 1024, 1_572_864].map(bytes), ["0 B", "1023 B", "1.0 KiB", "1.5 MiB"]);
-    }
-
-    #[test]
-    fn footer_without_a_device_says_cpu() {
-        assert_eq!(footer(1, 0.25, &QueryReport::default()), "1 row · 0.250 s · CPU");
     }
 }

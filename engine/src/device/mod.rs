@@ -10,6 +10,7 @@ pub mod host_memory;
 pub(crate) mod learnt;
 pub mod memory;
 mod null;
+mod shared;
 mod start;
 
 use std::any::{Any, TypeId};
@@ -71,6 +72,8 @@ pub struct Engine {
     idle: IdleTrim,
     log: Option<Arc<MemoryLog>>,
     log_path: String,
+    /// The process that opened it.
+    process: u32,
 }
 
 impl std::fmt::Debug for Engine {
@@ -215,7 +218,22 @@ impl Engine {
             idle,
             log,
             log_path,
+            process: std::process::id(),
         })
+    }
+
+    /// False in a process that was forked after the device was opened: no thread of the engine runs there, and the driver refuses calls.
+    pub(crate) fn is_of_process(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// # Errors
+    /// [`EngineError::Forked`] in a process that was forked since.
+    pub fn check_process(&self) -> Result<(), EngineError> {
+        match self.is_of_process() {
+            true => Ok(()),
+            false => Err(EngineError::Forked { device: self.name.clone(), opened_by: self.process }),
+        }
     }
 
     /// What opening the device took, its context and its pools; without what is made beside the session.

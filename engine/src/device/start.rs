@@ -237,7 +237,11 @@ mod tests {
     fn a_session_without_a_device_starts_nothing_and_one_on_the_simulated_device_neither() {
         let builder = crate::Millpond::builder().with_device(crate::DeviceChoice::Cpu);
         assert!(builder.build().expect("a session").engine().is_none());
-        let session = crate::Millpond::builder().with_device(crate::DeviceChoice::Sim).build().expect("a session");
+        let session = crate::Millpond::builder()
+            .with_own_engine()
+            .with_device(crate::DeviceChoice::Sim)
+            .build()
+            .expect("a session");
         let engine = session.engine().expect("a device");
         assert!(engine.start_up.get().is_none() && engine.opening() > std::time::Duration::ZERO);
     }

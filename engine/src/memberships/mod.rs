@@ -31,7 +31,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-use crate::error::EngineError;
+use crate::missing::Missing;
 use scope::{reads_outer, references};
 use value::{Lowering, projected};
 
@@ -43,16 +43,12 @@ const NAME: &str = "__membership";
 
 type Rule = Arc<dyn OptimizerRule + Send + Sync>;
 
-/// Adds the rule to DataFusion's.
-///
-/// # Errors
-/// If DataFusion has no rule of the name [`BEFORE`].
-pub(crate) fn add_to(rules: &mut Vec<Rule>) -> Result<(), EngineError> {
-    let Some(at) = rules.iter().position(|rule| rule.name() == BEFORE) else {
-        return Err(EngineError::internal(format!("DataFusion has no rule {BEFORE}")));
-    };
-    rules.insert(at, Arc::new(Memberships));
-    Ok(())
+/// Adds the rule in front of DataFusion's [`BEFORE`].
+pub(crate) fn add_to(rules: &mut Vec<Rule>, missing: &mut Missing) {
+    match rules.iter().position(|rule| rule.name() == BEFORE) {
+        Some(at) => rules.insert(at, Arc::new(Memberships)),
+        None => missing.note(BEFORE),
+    }
 }
 
 #[derive(Debug)]

@@ -67,6 +67,37 @@ fn shares_names(plan: &LogicalPlan) -> Result<bool> {
 
 /// True if DataFusion's rule finds joins for a condition above `input`, at all levels.
 pub(super) fn is_answered(part: &Expr, input: &Arc<LogicalPlan>) -> Result<bool> {
+    let is_plain = subquery(part).is_some_and(|inner| is_plain(&inner.subquery));
+    debug_assert!(!is_plain || has_joins(part, input)?, "a plain subquery without joins: {part}");
+    Ok(is_plain || has_joins(part, input)?)
+}
+
+/// True for filtered rows of one table or view: DataFusion's rule takes the conditions of these out without a look.
+fn is_plain(plan: &LogicalPlan) -> bool {
+    let is_plain_condition = |part: &Expr| {
+        let held = |part: &Expr| {
+            matches!(part, Expr::InSubquery(_) | Expr::Exists(_) | Expr::ScalarSubquery(_) | Expr::SetComparison(_))
+        };
+        part.exists(|part| Ok(held(part))).is_ok_and(|found| !found)
+    };
+    match plan {
+        LogicalPlan::Projection(of) => {
+            let are_columns = of.expr.iter().all(|expr| matches!(expr, Expr::Column(_)));
+            are_columns && matches!(of.input.as_ref(), LogicalPlan::Filter(_)) && is_plain(&of.input)
+        }
+        LogicalPlan::Filter(of) => match of.input.as_ref() {
+            LogicalPlan::TableScan(_) => is_plain_condition(&of.predicate),
+            LogicalPlan::SubqueryAlias(alias) => {
+                matches!(alias.input.as_ref(), LogicalPlan::TableScan(_)) && is_plain_condition(&of.predicate)
+            }
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// The same, as the rule shows it.
+fn has_joins(part: &Expr, input: &Arc<LogicalPlan>) -> Result<bool> {
     let filter = LogicalPlan::Filter(Filter::try_new(part.clone(), Arc::clone(input))?);
     // Names of this context end with it: those of the statement are not used up.
     let Ok(plan) = DecorrelatePredicateSubquery::new().rewrite(filter, &OptimizerContext::new()) else {

@@ -158,7 +158,7 @@ fn changed_meanwhile<T>(name: &TableReference) -> Result<T> {
 
 /// A query whose rows become those of a table.
 #[derive(Clone)]
-struct Change {
+pub(crate) struct Change {
     input: LogicalPlan,
     name: TableReference,
     table: Arc<dyn TableProvider>,
@@ -252,14 +252,31 @@ impl ExtensionPlanner for Changes {
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let Some(change) = node.as_any().downcast_ref::<Change>() else { return Ok(None) };
         let [input] = inputs else { return internal_err!("a change of a table has one input") };
+        change.over(Arc::clone(input)).map(Some)
+    }
+}
+
+/// The change that a node is, if it is one.
+pub(crate) fn change(node: &LogicalPlan) -> Option<&Change> {
+    let LogicalPlan::Extension(extension) = node else { return None };
+    extension.node.as_any().downcast_ref()
+}
+
+impl Change {
+    /// The query of its rows.
+    pub(crate) fn rows(&self) -> &LogicalPlan {
+        &self.input
+    }
+
+    /// The change, by the plan of its rows.
+    pub(crate) fn over(&self, input: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         let properties = PlanProperties::new(
-            EquivalenceProperties::new(Arc::clone(change.schema.inner())),
+            EquivalenceProperties::new(Arc::clone(self.schema.inner())),
             Partitioning::UnknownPartitioning(1),
             EmissionType::Final,
             Boundedness::Bounded,
         );
-        let (change, input, properties) = (change.clone(), Arc::clone(input), Arc::new(properties));
-        Ok(Some(Arc::new(ChangeExec { change, input, properties })))
+        Ok(Arc::new(ChangeExec { change: self.clone(), input, properties: Arc::new(properties) }))
     }
 }
 

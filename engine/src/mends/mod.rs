@@ -32,41 +32,38 @@ use std::sync::Arc;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
 use datafusion::logical_expr::planner::RelationPlanner;
 use datafusion::logical_expr::{Expr, LogicalPlan};
-use datafusion::optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule};
+use datafusion::optimizer::{AnalyzerRule, OptimizerRule};
 
-use crate::error::EngineError;
+use crate::missing::Missing;
 use crate::{contradictions, memberships, simplified};
 
 /// DataFusion's rule that needs to see what ours have made.
 const COERCES: &str = "type_coercion";
 
-/// DataFusion's rules for logical plans as the parser and frames make them, behind ours.
-///
-/// # Errors
-/// If DataFusion lacks the rule that gives operands their types.
-pub(crate) fn analyzer_rules(has_device: bool) -> Result<Vec<Arc<dyn AnalyzerRule + Send + Sync>>, EngineError> {
-    let mut rules = Analyzer::new().rules;
-    let Some(coerces) = rules.iter().position(|rule| rule.name() == COERCES) else {
-        return Err(EngineError::internal(format!("DataFusion has no rule {COERCES}")));
-    };
-    // What GROUPING is has been decided by then, and arguments have the types of the statement.
-    rules.insert(coerces, Arc::new(sums::Checked { has_device }));
+/// A session's rules for logical plans as the parser and frames make them, behind ours.
+pub(crate) fn analyzer_rules(
+    mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>>,
+    has_device: bool,
+    missing: &mut Missing,
+) -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+    match rules.iter().position(|rule| rule.name() == COERCES) {
+        // What GROUPING is has been decided by then, and arguments have the types of the statement.
+        Some(coerces) => rules.insert(coerces, Arc::new(sums::Checked { has_device })),
+        None => missing.note(COERCES),
+    }
     rules.insert(0, Arc::new(AsWritten));
-    Ok(rules)
+    rules
 }
 
 type Rule = Arc<dyn OptimizerRule + Send + Sync>;
 /// The name of one of DataFusion's rules, and what wraps it.
 type Wrapped = (&'static str, fn(Rule) -> Rule);
 
-/// DataFusion's rules for analysed plans, those that give wrong rows wrapped, and ours among them.
-///
-/// # Errors
-/// If DataFusion has no rule of a name that is wrapped, or before which one of ours belongs.
-pub(crate) fn optimizer_rules() -> Result<Vec<Rule>, EngineError> {
-    let mut rules = Optimizer::new().rules;
+/// A session's rules for analysed plans: those of DataFusion's that give wrong rows wrapped, and ours among them.
+pub(crate) fn optimizer_rules(mut rules: Vec<Rule>, missing: &mut Missing) -> Vec<Rule> {
     let [extract, push] = volatile::RULES;
     let wrapped: [Wrapped; 5] = [
         (contradictions::RULE, contradictions::guarded),
@@ -82,11 +79,11 @@ pub(crate) fn optimizer_rules() -> Result<Vec<Rule>, EngineError> {
             found = true;
         }
         if !found {
-            return Err(EngineError::internal(format!("DataFusion has no rule {name}")));
+            missing.note(name);
         }
     }
-    memberships::add_to(&mut rules)?;
-    Ok(rules)
+    memberships::add_to(&mut rules, missing);
+    rules
 }
 
 /// What plans relations before DataFusion does.
@@ -94,16 +91,44 @@ pub(crate) fn relation_planners() -> Vec<Arc<dyn RelationPlanner>> {
     vec![Arc::new(using::Relations)]
 }
 
-/// True for a node with an expression of a kind that one of the mends is about: one look, which most nodes end with.
-fn has_candidates(node: &LogicalPlan) -> Result<bool> {
+/// True if `is` is true of a node of the plan, or of one of its subqueries. It is handed each node, from the top down, and whether a part
+/// of the node's expressions is one of `parts`. Each expression is walked through once: DataFusion's own walk needs one for subqueries.
+fn any(
+    plan: &LogicalPlan,
+    parts: fn(&Expr) -> bool,
+    is: &mut dyn FnMut(&LogicalPlan, bool) -> Result<bool>,
+) -> Result<bool> {
+    let (mut has_parts, mut subqueries) = (false, vec![]);
+    plan.apply_expressions(|expr| {
+        expr.apply(|part| {
+            has_parts |= parts(part);
+            match part {
+                Expr::Exists(Exists { subquery, .. })
+                | Expr::InSubquery(InSubquery { subquery, .. })
+                | Expr::SetComparison(SetComparison { subquery, .. })
+                | Expr::ScalarSubquery(subquery) => subqueries.push(Arc::clone(&subquery.subquery)),
+                _ => {}
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })
+    })?;
+    if is(plan, has_parts)? {
+        return Ok(true);
+    }
+    for subquery in subqueries {
+        if any(&subquery, parts, is)? {
+            return Ok(true);
+        }
+    }
     let mut found = false;
-    node.apply_expressions(|expr| {
-        found |= expr.exists(|part| Ok(is_candidate(part)))?;
+    plan.apply_children(|input| {
+        found = any(input, parts, is)?;
         Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     Ok(found)
 }
 
+/// True for an expression of a kind that one of the mends is about: most plans have none.
 fn is_candidate(part: &Expr) -> bool {
     match part {
         Expr::SimilarTo(_) | Expr::InList(_) | Expr::WindowFunction(_) => true,
@@ -123,20 +148,19 @@ impl AnalyzerRule for AsWritten {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
         // Nearly all plans have nothing of the kind, and stay the objects that they are.
         let mut is_concerned = false;
-        plan.apply_with_subqueries(|node| {
+        any(&plan, is_candidate, &mut |node, may_be| {
             copies::refused(node)?;
             let of_expressions = || {
                 let all = [similar::is_in, zeros::is_in, extremes::is_in, far_times::is_in, nullif::is_in];
                 all.into_iter().try_fold(false, |found, is_in| Ok::<_, DataFusionError>(found || is_in(node)?))
             };
-            let may_be = has_candidates(node)?;
             debug_assert!(
                 may_be || !of_expressions()?,
                 "a mend has a candidate that `is_candidate` does not know: {node}"
             );
             is_concerned |=
                 using::is_note(node) || bags::is_bag(node) || changes::is_change(node) || may_be && of_expressions()?;
-            Ok(TreeNodeRecursion::Continue)
+            Ok(false)
         })?;
         if !is_concerned {
             return Ok(plan);

@@ -12,11 +12,13 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchemaRef, NullEquality, internal_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, Extension, Join, JoinType, LogicalPlan, UserDefinedLogicalNodeCore};
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+
+use crate::mends::any;
 
 /// DataFusion's rule that makes inner joins of cross joins.
 pub(super) const RULE: &str = "eliminate_cross_join";
@@ -36,12 +38,7 @@ impl OptimizerRule for Guarded {
 
     /// DataFusion's rule walks the plan itself, with subqueries.
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        let mut any = false;
-        plan.apply_with_subqueries(|node| {
-            any |= has_equal_nulls(node);
-            Ok(if any { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-        })?;
-        if !any {
+        if !any(&plan, |_| false, &mut |node, _| Ok(has_equal_nulls(node)))? {
             return self.0.rewrite(plan, config);
         }
         let hidden = plan.transform_up_with_subqueries(|node| Ok(hidden(node)))?.data;

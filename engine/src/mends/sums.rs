@@ -44,12 +44,7 @@ impl AnalyzerRule for Checked {
         if !IntegerOverflow::is_error(config) {
             return Ok(plan);
         }
-        let mut is_concerned = false;
-        plan.apply_with_subqueries(|node| {
-            is_concerned |= is_in(node)?;
-            Ok(if is_concerned { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-        })?;
-        if !is_concerned {
+        if !super::any(&plan, |_| false, &mut |node, _| is_in(node))? {
             return Ok(plan);
         }
         let options = config.extensions.get::<MillpondOptions>();

@@ -10,11 +10,12 @@
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
+use crate::mends::any;
 use crate::simplified::PARAMETER;
 
 /// DataFusion's rule that takes fields of structures out of conditions, and that which moves them towards the tables.
@@ -62,16 +63,7 @@ fn moves(plan: &LogicalPlan) -> Result<bool> {
 
 /// True if a projection of the plan draws something anew at each call.
 fn draws(plan: &LogicalPlan) -> Result<bool> {
-    let mut found = false;
-    plan.apply_with_subqueries(|node| {
-        if let LogicalPlan::Projection(projection) = node {
-            for expr in &projection.expr {
-                found |= expr.exists(|part| Ok(is_drawn(part)))?;
-            }
-        }
-        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-    })?;
-    Ok(found)
+    any(plan, is_drawn, &mut |node, draws| Ok(draws && matches!(node, LogicalPlan::Projection(_))))
 }
 
 fn is_drawn(part: &Expr) -> bool {

@@ -31,7 +31,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 use crate::column::{is_coded, plain_repr};
-use crate::error::EngineError;
+use crate::missing::Missing;
 use crate::namesakes::PASS_FILTERS;
 use crate::node::device_node;
 use crate::options::{DeviceChoice, MillpondOptions};
@@ -45,21 +45,19 @@ pub(crate) fn asks_constants(rule: &str) -> bool {
     PASS_FILTERS.contains(&rule) || rule == GUARD
 }
 
-/// DataFusion's rules behind the one that checks arithmetic, and between those that keep bounds of floats from being believed; with a device, a fence is around each that moves
-/// projections.
-///
-/// # Errors
-/// If DataFusion lacks one that is mended.
-pub(crate) fn rules(has_device: bool) -> Result<Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>>, EngineError> {
-    let fenced = |rule: Arc<dyn PhysicalOptimizerRule + Send + Sync>| match rule.name() {
+type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
+
+/// A session's rules behind the one that checks arithmetic, and between those that keep bounds of floats from being believed; with a
+/// device, a fence is around each that moves projections.
+pub(crate) fn rules(given: Vec<Rule>, has_device: bool, missing: &mut Missing) -> Vec<Rule> {
+    let fenced = |rule: Rule| match rule.name() {
         "ProjectionPushdown" if has_device => Arc::new(Fenced { inner: rule }),
         _ => rule,
     };
-    let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> =
-        vec![Arc::new(CheckWhole), Arc::new(Bounds::Forget)];
-    rules.extend(crate::namesakes::rules()?.into_iter().map(fenced));
+    let mut rules: Vec<Rule> = vec![Arc::new(CheckWhole), Arc::new(Bounds::Forget)];
+    rules.extend(crate::namesakes::rules(given, missing).into_iter().map(fenced));
     rules.push(Arc::new(Bounds::Guard));
-    Ok(rules)
+    rules
 }
 
 /// A rule that sees fences where there are scans of files.

@@ -50,6 +50,7 @@ pub fn execute(download: &DownloadExec, context: Arc<TaskContext>) -> Result<Sen
 async fn host_task(download: DownloadExec, context: Arc<TaskContext>, mut out: Output) -> Result<()> {
     let options = context.session_config().options().extensions.get::<MillpondOptions>();
     let engine = download.engine();
+    engine.check_process()?;
     let skipping = options.is_some_and(|options| options.debug_sim_skip_launches);
     let plan = skipping.then(|| download.key());
     // Let go of last: whoever waits for the end of the run finds its counts written and the device free.

@@ -39,7 +39,7 @@ impl Millpond {
     pub async fn create_table(&self, create: CreateMemoryTable) -> Result<Option<Created>> {
         let created = self.create(create).await;
         // Kept plans may have been made of the table that was here.
-        self.plans.clear();
+        self.equipment.plans.clear();
         created
     }
 
@@ -84,7 +84,7 @@ impl Millpond {
         create: &CreateMemoryTable,
         schema: &SchemaRef,
     ) -> (Arc<dyn ExecutionPlan>, Option<Arc<Keeper>>) {
-        let (Some(engine), Some(border)) = (&self.engine, plan.downcast_ref::<DownloadExec>()) else {
+        let (Some(engine), Some(border)) = (self.engine(), plan.downcast_ref::<DownloadExec>()) else {
             return (plan, None);
         };
         // An arena takes nothing back while anything of it is in use.

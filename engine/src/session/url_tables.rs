@@ -27,6 +27,13 @@ pub fn enable(context: SessionContext) -> SessionContext {
     context
 }
 
+/// True for a session that has them.
+pub(super) fn are_enabled(context: &SessionContext) -> bool {
+    let state = context.state_ref();
+    let catalogs = Arc::clone(state.read().catalog_list());
+    catalogs.downcast_ref::<DynamicFileCatalog>().is_some()
+}
+
 /// Makes tables of names.
 #[derive(Debug, Default)]
 struct UrlTables {

@@ -11,8 +11,11 @@ use std::sync::{Arc, Weak};
 use datafusion::arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::streaming::StreamingTable;
-use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
-use datafusion::common::{DataFusionError, plan_err};
+use datafusion::catalog::{
+    CatalogProviderList, MemoryCatalogProviderList, Session, TableFunction, TableFunctionArgs, TableFunctionImpl,
+    TableProvider,
+};
+use datafusion::common::{DataFusionError, exec_err, plan_err};
 use datafusion::error::Result;
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
@@ -31,20 +34,46 @@ use crate::store::{Entry, Scan, Store};
 const FUNCTIONS: [(&str, Act); 3] =
     [("millpond_cache", Act::List), ("millpond_cache_warm", Act::Warm), ("millpond_cache_clear", Act::Clear)];
 
-/// Registers the functions in a session on `engine`.
-pub(crate) fn register(context: &SessionContext, engine: Option<&Arc<Engine>>) {
-    for (name, act) in FUNCTIONS {
-        let engine = engine.map(Arc::clone);
-        context.register_udtf(name, Arc::new(Function { name, act, engine, state: state_of(context) }));
+/// The functions of a session on `engine`.
+pub(crate) fn functions(engine: Option<&Arc<Engine>>) -> impl Iterator<Item = (String, Arc<TableFunction>)> {
+    FUNCTIONS.into_iter().map(move |(name, act)| {
+        let function = Arc::new(Function { name, act, engine: engine.map(Arc::clone) });
+        (name.to_string(), Arc::new(TableFunction::new(name.to_string(), function)))
+    })
+}
+
+/// The session that called a function, for as long as the function's table is there. A view that reads it lies in one of the session's
+/// catalogs: the table does not keep them.
+#[derive(Clone)]
+struct Caller {
+    /// With no catalogs.
+    state: SessionState,
+    catalogs: Weak<dyn CatalogProviderList>,
+}
+
+impl Caller {
+    fn of(session: &dyn Session) -> Result<Self> {
+        let Some(state) = session.as_any().downcast_ref::<SessionState>() else {
+            return plan_err!("the functions of the store are called in a session of DataFusion's own type");
+        };
+        let catalogs = Arc::downgrade(state.catalog_list());
+        let mut state = state.clone();
+        state.register_catalog_list(Arc::new(MemoryCatalogProviderList::new()));
+        Ok(Self { state, catalogs })
+    }
+
+    fn context(&self) -> Result<SessionContext> {
+        let Some(catalogs) = self.catalogs.upgrade() else { return exec_err!("the session has ended") };
+        let mut state = self.state.clone();
+        state.register_catalog_list(catalogs);
+        Ok(SessionContext::new_with_state(state))
     }
 }
 
-/// The session's state, which has the functions: they do not keep it.
-type State = Arc<dyn Fn() -> Option<SessionState> + Send + Sync>;
-
-fn state_of(context: &SessionContext) -> State {
-    let state = context.state_weak_ref();
-    Arc::new(move || Weak::upgrade(&state).map(|state| state.read().clone()))
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.state.session_id())
+    }
 }
 
 /// What a function does with the store.
@@ -64,7 +93,6 @@ struct Function {
     act: Act,
     /// `None` without a device: nothing is stored then.
     engine: Option<Arc<Engine>>,
-    state: State,
 }
 
 impl fmt::Debug for Function {
@@ -95,7 +123,8 @@ impl TableFunctionImpl for Function {
                 return plan_err!("millpond_cache_clear takes a table's name, or nothing for all tables");
             }
         }
-        let rows = Rows { function: self.clone(), table, columns, schema: schema() };
+        let caller = Caller::of(args.session())?;
+        let rows = Rows { function: self.clone(), caller, table, columns, schema: schema() };
         Ok(Arc::new(StreamingTable::try_new(schema(), vec![Arc::new(rows)])?))
     }
 }
@@ -104,6 +133,7 @@ impl TableFunctionImpl for Function {
 #[derive(Debug)]
 struct Rows {
     function: Function,
+    caller: Caller,
     table: Option<String>,
     columns: Vec<String>,
     schema: SchemaRef,
@@ -128,15 +158,22 @@ impl PartitionStream for Rows {
     }
 
     fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let (function, table, columns) = (self.function.clone(), self.table.clone(), self.columns.clone());
-        let rows = async move { batch(function.act(table, &columns, &context).await?) };
+        let (function, caller) = (self.function.clone(), self.caller.clone());
+        let (table, columns) = (self.table.clone(), self.columns.clone());
+        let rows = async move { batch(function.act(&caller, table, &columns, &context).await?) };
         Box::pin(RecordBatchStreamAdapter::new(schema(), stream::once(rows)))
     }
 }
 
 impl Function {
-    async fn act(&self, table: Option<String>, columns: &[String], context: &Arc<TaskContext>) -> Result<Vec<Entry>> {
-        let Some(engine) = &self.engine else { return self.act_without_device(table, columns).await };
+    async fn act(
+        &self,
+        caller: &Caller,
+        table: Option<String>,
+        columns: &[String],
+        context: &Arc<TaskContext>,
+    ) -> Result<Vec<Entry>> {
+        let Some(engine) = &self.engine else { return caller.act_without_device(table, columns).await };
         let store = Store::of(engine);
         let session = context.session_config();
         let Some(table) = table else {
@@ -145,7 +182,7 @@ impl Function {
                 _ => store.entries_for(session),
             });
         };
-        let scan = self.scan(&table, columns).await?;
+        let scan = caller.scan(&table, columns).await?;
         match self.act {
             Act::Clear => store.clear_table(&scan, context).await,
             _ => {
@@ -164,7 +201,9 @@ impl Function {
             }
         }
     }
+}
 
+impl Caller {
     /// Finds the table and its columns, so that a script fails here where it would fail on a device.
     async fn act_without_device(&self, table: Option<String>, columns: &[String]) -> Result<Vec<Entry>> {
         if let Some(table) = table {
@@ -175,10 +214,7 @@ impl Function {
 
     /// A table's columns, all of them if none is named.
     async fn frame(&self, table: &str, columns: &[String]) -> Result<DataFrame> {
-        let gone = || DataFusionError::Execution("the session has ended".to_string());
-        let state = (self.state)().ok_or_else(gone)?;
-        let context = SessionContext::new_with_state(state);
-        let frame = context.table(table).await?;
+        let frame = self.context()?.table(table).await?;
         if columns.is_empty() {
             return Ok(frame);
         }

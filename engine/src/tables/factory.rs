@@ -16,7 +16,7 @@ use datafusion::error::Result;
 use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::CreateExternalTable;
 
-use crate::error::EngineError;
+use crate::missing::Missing;
 use crate::tables::FileTable;
 use crate::tables::infer::{Found, columns, keys_of, names_and_types, without_keys};
 use crate::tables::place::Place;
@@ -27,20 +27,16 @@ const FORMATS: [&str; 5] = ["PARQUET", "CSV", "JSON", "NDJSON", "ARROW"];
 /// Factories of tables, by format.
 type Factories = HashMap<String, Arc<dyn TableProviderFactory>>;
 
-/// DataFusion's factories, those of tables over files behind ours.
-///
-/// # Errors
-/// If DataFusion has no factory for one of these formats.
-pub(crate) fn factories(mut factories: Factories) -> Result<Factories, EngineError> {
-    if let Some(format) = FORMATS.iter().find(|format| !factories.contains_key(**format)) {
-        return Err(EngineError::internal(format!("DataFusion has no table factory {format}")));
-    }
-    for format in FORMATS.iter().chain(&["AVRO"]) {
-        if let Some(factory) = factories.get_mut(*format) {
-            *factory = Arc::new(FileTables { given: Arc::clone(factory) });
+/// A session's factories, those of tables over files behind ours.
+pub(crate) fn factories(mut factories: Factories, missing: &mut Missing) -> Factories {
+    for format in FORMATS.into_iter().chain(["AVRO"]) {
+        match factories.get_mut(format) {
+            Some(factory) => *factory = Arc::new(FileTables { given: Arc::clone(factory) }),
+            None if FORMATS.contains(&format) => missing.note(format),
+            None => {}
         }
     }
-    Ok(factories)
+    factories
 }
 
 /// Makes tables of CREATE EXTERNAL TABLE.
@@ -210,8 +206,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_format_without_a_factory_is_an_error() {
-        let error = factories(HashMap::new()).expect_err("no factory").to_string();
-        assert!(error.contains("DataFusion has no table factory PARQUET"), "{error}");
+    fn a_format_without_a_factory_is_named() {
+        let mut missing = Missing::default();
+        assert!(factories(HashMap::new(), &mut missing).is_empty());
+        assert_eq!(missing.names(), FORMATS);
     }
 }

@@ -232,8 +232,12 @@ async fn without_pruning_no_scan_is_told_more() {
     let sql = "SELECT k FROM t ORDER BY k DESC LIMIT 3";
     for (pruning, told) in [(true, true), (false, false)] {
         let config = SessionConfig::new().set_bool("datafusion.execution.parquet.pruning", pruning);
-        let session =
-            Millpond::builder().with_device(DeviceChoice::Sim).with_config(config).build().expect("a session");
+        let session = Millpond::builder()
+            .with_own_engine()
+            .with_device(DeviceChoice::Sim)
+            .with_config(config)
+            .build()
+            .expect("a session");
         let path = format!("{}/", folder.path().display());
         session.context().register_parquet("t", path, Default::default()).await.expect("read");
         let plan = session.plan(sql).await.expect("planned");

@@ -73,6 +73,7 @@ fn seed() -> Option<u64> {
 
 async fn session() -> Millpond {
     let session = Millpond::builder()
+        .with_own_engine()
         .with_device(DeviceChoice::Cuda(0))
         .with_fallback(Fallback::Error)
         .with_option("min_rows", "0")

@@ -369,6 +369,7 @@ async fn answer(session: &Millpond, door: usize, sql: &str) -> Result<Vec<Vec<Op
 async fn session(root: &Path, settles: &str, with: Option<&Millpond>) -> Millpond {
     let config = SessionConfig::new().with_target_partitions(2);
     let mut builder = Millpond::builder()
+        .with_own_engine()
         .with_device(DeviceChoice::Sim)
         .with_config(config)
         .with_url_tables()

@@ -486,7 +486,7 @@ async fn folders_are_as_they_are_now() {
 async fn a_folder_of_a_remote_store_is_seen_after_copy() {
     for device in DEVICES {
         let config = SessionConfig::new().with_target_partitions(2);
-        let builder = Millpond::builder().with_device(device).with_config(config).with_url_tables();
+        let builder = Millpond::builder().with_own_engine().with_device(device).with_config(config).with_url_tables();
         let session =
             builder.with_option("cache_check_seconds", "3600").expect("an option").build().expect("a session");
         let url = Url::parse("mem://b").expect("an address");

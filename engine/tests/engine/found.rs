@@ -254,7 +254,8 @@ async fn inputs_are_read_whole_a_second_time() {
     ];
     for sql in queries {
         let answer = async |device, options: &[&str]| {
-            let mut builder = millpond::Millpond::builder().with_device(device).with_fallback(Fallback::Allow);
+            let mut builder =
+                millpond::Millpond::builder().with_own_engine().with_device(device).with_fallback(Fallback::Allow);
             for option in options {
                 let (name, value) = option.split_once('=').expect("an option has a value");
                 builder = builder.with_option(name, value).expect("the option is taken");

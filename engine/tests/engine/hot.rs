@@ -35,7 +35,7 @@ struct Hot {
 async fn session(scale: &'static str) -> (Millpond, Arc<Counted>) {
     let memory = Arc::new(InMemory::new());
     let files = Counted::over(&memory);
-    let builder = Millpond::builder().with_device(DeviceChoice::Sim).with_fallback(Fallback::Error);
+    let builder = Millpond::builder().with_own_engine().with_device(DeviceChoice::Sim).with_fallback(Fallback::Error);
     let sim = builder.with_config(config(1)).build().expect("the device opens");
     register(&sim, Arc::clone(&files) as _);
     let folder = data(scale);

@@ -43,7 +43,8 @@ const READERS: [&[(&str, &str)]; 3] = [
 
 fn session(device: DeviceChoice, fallback: Fallback, options: &[(&str, &str)]) -> Millpond {
     let config = SessionConfig::new().with_target_partitions(2).with_batch_size(256);
-    let mut builder = Millpond::builder().with_device(device).with_fallback(fallback).with_config(config);
+    let mut builder =
+        Millpond::builder().with_own_engine().with_device(device).with_fallback(fallback).with_config(config);
     for (name, value) in
         [("batch_rows", "400"), ("partitions", "2"), ("cache_settle_seconds", "0")].iter().chain(options)
     {

@@ -84,7 +84,12 @@ impl Rig {
                 config.options_mut().optimizer.hash_join_single_partition_threshold = 0;
                 config.options_mut().optimizer.hash_join_single_partition_threshold_rows = 0;
             }
-            let session = Millpond::builder().with_device(device).with_fallback(fallback).with_config(config).build();
+            let session = Millpond::builder()
+                .with_own_engine()
+                .with_device(device)
+                .with_fallback(fallback)
+                .with_config(config)
+                .build();
             session.expect("the device opens")
         };
         let cpu = open(DeviceChoice::Cpu, Fallback::Allow, false);

@@ -26,7 +26,8 @@ fn process(folder: &Path, mut queries: Vec<(usize, String)>, last_first: bool) -
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let (mut answers, engine) = runtime.block_on(async {
         let folder = folder.to_str().expect("UTF-8");
-        let builder = Millpond::builder().with_device(DeviceChoice::Sim).with_fallback(Fallback::Error);
+        let builder =
+            Millpond::builder().with_own_engine().with_device(DeviceChoice::Sim).with_fallback(Fallback::Error);
         let builder = builder.with_config(config(1)).with_option("kernel_cache", folder).expect("an option");
         let session = builder.with_option("partitions", "1").expect("an option").build().expect("the device opens");
         register_files(session.context(), &data("0.001")).await;
@@ -64,11 +65,13 @@ fn a_second_process_assembles_nothing_in_any_order() {
 
 #[test]
 fn the_simulated_device_keeps_none_unless_told() {
-    let session = Millpond::builder().with_device(DeviceChoice::Sim).build().expect("the device opens");
+    let session =
+        Millpond::builder().with_own_engine().with_device(DeviceChoice::Sim).build().expect("the device opens");
     assert!(session.engine().expect("a device").kernel_cache().is_none());
     let file = tempfile::NamedTempFile::new().expect("a file");
     let path = file.path().to_str().expect("UTF-8");
-    let builder = Millpond::builder().with_device(DeviceChoice::Sim).with_option("kernel_cache", path);
+    let builder =
+        Millpond::builder().with_own_engine().with_device(DeviceChoice::Sim).with_option("kernel_cache", path);
     let refused = builder.expect("an option").build().err().expect("a file is no folder").to_string();
     assert!(refused.contains("millpond.kernel_cache") && refused.contains(path), "{refused}");
 }

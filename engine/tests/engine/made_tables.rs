@@ -172,7 +172,7 @@ async fn what_has_no_place_on_the_device_comes_home() {
     run(&sim, "CREATE OR REPLACE TABLE t AS SELECT id + 1 AS id FROM parts").await;
     assert!(rows_of(&sim, "t").await.is_none());
     // An arena takes nothing back, so it has no store.
-    let arena = Millpond::builder().with_device(DeviceChoice::Sim);
+    let arena = Millpond::builder().with_own_engine().with_device(DeviceChoice::Sim);
     let arena =
         arena.with_option("memory_resource", Strategy::Arena.name()).expect("a strategy").build().expect("a device");
     register_parquet(arena.context(), &_folder).await;
@@ -463,7 +463,7 @@ fn integers(rows: i64) -> RecordBatch {
 async fn a_small_budget_and_a_tight_pool_move_columns_out() {
     let [cpu, sim] = [DeviceChoice::Cpu, DeviceChoice::Sim].map(|device| {
         let limit = (24_u64 << 20).to_string();
-        let builder = Millpond::builder().with_device(device);
+        let builder = Millpond::builder().with_own_engine().with_device(device);
         builder.with_option("memory_limit_bytes", &limit).expect("an option").build().expect("a device")
     });
     for session in [&cpu, &sim] {
@@ -504,7 +504,7 @@ async fn a_lost_device_takes_its_tables_along() {
     let (mut answered, mut all_refused, mut home) = (0, 0, 0);
     for nth in 1..60_usize {
         let mut refused = 0;
-        let sim = Millpond::builder().with_device(DeviceChoice::Sim);
+        let sim = Millpond::builder().with_own_engine().with_device(DeviceChoice::Sim);
         let sim = sim
             .with_option("debug_sim_lose_at_launch", &nth.to_string())
             .expect("an option")
@@ -556,7 +556,7 @@ async fn rows_that_came_home_survive_the_device() {
     let expected = answer(&cpu, SUM).await;
     let mut survived = 0;
     for nth in 20..60_usize {
-        let sim = Millpond::builder().with_device(DeviceChoice::Sim);
+        let sim = Millpond::builder().with_own_engine().with_device(DeviceChoice::Sim);
         let sim = sim
             .with_option("debug_sim_lose_at_launch", &nth.to_string())
             .expect("an option")

@@ -14,6 +14,7 @@ mod counted_store;
 mod counts;
 mod digests;
 mod edges;
+mod examples;
 #[cfg(target_os = "linux")]
 mod exits;
 mod feeds;
@@ -51,6 +52,7 @@ mod object_stores;
 mod operators;
 mod orders;
 mod overflow;
+mod own_state;
 mod owners;
 mod panics;
 mod parquet;

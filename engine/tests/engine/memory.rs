@@ -66,7 +66,8 @@ fn config() -> SessionConfig {
 }
 
 fn builder(device: DeviceChoice, fallback: Fallback, limit: u64) -> millpond::MillpondBuilder {
-    let builder = Millpond::builder().with_device(device).with_fallback(fallback).with_config(config());
+    let builder =
+        Millpond::builder().with_own_engine().with_device(device).with_fallback(fallback).with_config(config());
     // Of memory that is short for what is fed; `stored.rs` has columns that stay.
     let builder = builder.with_option("cache", "off").expect("the option is taken");
     builder.with_option("memory_limit_bytes", &limit.to_string()).expect("the option is taken")

@@ -41,7 +41,11 @@ async fn ranks_that_move_unseen_are_noticed() {
     std::fs::write(&path, format!("id,name\n{}", lines.collect::<String>())).expect("written");
     let answer = async |device, forget, sql: &str| {
         let config = SessionConfig::new().with_target_partitions(1).with_batch_size(50);
-        let builder = Millpond::builder().with_device(device).with_fallback(Fallback::Error).with_config(config);
+        let builder = Millpond::builder()
+            .with_own_engine()
+            .with_device(device)
+            .with_fallback(Fallback::Error)
+            .with_config(config);
         let session = builder.build().expect("the device opens");
         session.context().register_csv("t", path.to_str().expect("UTF-8"), CsvReadOptions::new()).await?;
         for (name, value) in [("cache", "'off'"), ("batch_rows", "50"), ("debug_forget_ranks", forget)] {

@@ -37,7 +37,7 @@ async fn a_filter_comes_to_its_own_column() {
                 config.options_mut().optimizer.hash_join_single_partition_threshold = threshold;
                 config.options_mut().optimizer.hash_join_single_partition_threshold_rows = threshold;
             }
-            let builder = Millpond::builder().with_device(device).with_config(config);
+            let builder = Millpond::builder().with_own_engine().with_device(device).with_config(config);
             let session = builder.with_option("min_rows", "0").expect("an option").build().expect("a session");
             for name in ["a", "e", "x"] {
                 let table = session.context().register_parquet(name, file(name), ParquetReadOptions::default());

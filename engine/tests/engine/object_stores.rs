@@ -75,7 +75,7 @@ impl Server {
         ];
         let stores = ObjectStores::with_options(options.map(|(name, value)| (name.to_string(), value.to_string())));
         let runtime = RuntimeEnvBuilder::new().with_object_store_registry(Arc::new(stores)).build_arc();
-        let builder = Millpond::builder().with_device(device).with_url_tables();
+        let builder = Millpond::builder().with_own_engine().with_device(device).with_url_tables();
         builder.with_runtime_env(runtime.expect("a runtime")).build().expect("a session")
     }
 }

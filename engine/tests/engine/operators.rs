@@ -35,7 +35,7 @@ use millpond::{DeviceChoice, Fallback, Millpond, MillpondBuilder, QueryReport, e
 use crate::support::{parts, plan_text, session};
 
 fn builder(fallback: Fallback) -> MillpondBuilder {
-    Millpond::builder().with_device(DeviceChoice::Sim).with_fallback(fallback)
+    Millpond::builder().with_own_engine().with_device(DeviceChoice::Sim).with_fallback(fallback)
 }
 
 /// A session with `parts` as a table in memory.

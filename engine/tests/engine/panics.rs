@@ -16,7 +16,12 @@ use millpond::{DeviceChoice, EngineError, Millpond, error};
 /// A session with two tables of one column each in three partitions, and a function that panics at the text 'w7'.
 fn session(device: DeviceChoice) -> Millpond {
     let config = SessionConfig::new().with_target_partitions(3).with_batch_size(64);
-    let session = Millpond::builder().with_device(device).with_config(config).build().expect("the device opens");
+    let session = Millpond::builder()
+        .with_own_engine()
+        .with_device(device)
+        .with_config(config)
+        .build()
+        .expect("the device opens");
     let part = |part: i64| {
         let numbers = Int64Array::from_iter_values((0..500).map(|row| part * 500 + row));
         let texts = StringArray::from_iter_values((0..500).map(|row| format!("w{}", (part * 500 + row) % 40)));

@@ -206,7 +206,7 @@ async fn pages_larger_than_pinned_memory_are_decoded() {
     let properties =
         WriterProperties::builder().set_dictionary_enabled(false).set_compression(Compression::UNCOMPRESSED);
     write(&path, &[batch], properties.build());
-    let builder = Millpond::builder().with_device(DeviceChoice::Sim).with_fallback(Fallback::Allow);
+    let builder = Millpond::builder().with_own_engine().with_device(DeviceChoice::Sim).with_fallback(Fallback::Allow);
     let builder = builder.with_option("pinned_bytes", &(64 << 20).to_string()).expect("an option");
     let sim = builder.build().expect("a session");
     let file = path.to_str().expect("a UTF-8 path");

@@ -105,7 +105,12 @@ fn scaled(statistics: &Statistics, factor: i64, schema: &SchemaRef) -> Statistic
 
 /// A session whose tables say that they have the rows of scale 100.
 async fn warehouse(device: DeviceChoice, small: &Path, factor: i64) -> Millpond {
-    let session = Millpond::builder().with_device(device).with_fallback(Fallback::Allow).with_config(config(4)).build();
+    let session = Millpond::builder()
+        .with_own_engine()
+        .with_device(device)
+        .with_fallback(Fallback::Allow)
+        .with_config(config(4))
+        .build();
     let session = session.expect("the device opens");
     let context = session.context();
     register_parquet(context, small).await;

@@ -212,7 +212,7 @@ async fn a_dropped_recursion_leaves_nothing() {
 async fn a_step_that_fails_runs_on_the_cpu() {
     let sql = format!("{REACHED} SELECT place, steps FROM r WHERE place > 1 ORDER BY place, steps");
     let session = |device, options: &[(&str, usize)]| {
-        let mut builder = Millpond::builder().with_device(device);
+        let mut builder = Millpond::builder().with_own_engine().with_device(device);
         for (name, value) in options {
             builder = builder.with_option(name, &value.to_string()).expect("the option is taken");
         }

@@ -21,7 +21,7 @@ async fn every_check_passes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_device_is_noticed() {
-    let builder = Millpond::builder().with_device(DeviceChoice::Sim);
+    let builder = Millpond::builder().with_own_engine().with_device(DeviceChoice::Sim);
     let session = builder.with_option("debug_sim_lose_at_launch", "3").expect("taken").build().expect("a device");
     let outcomes = selftest(&session, SelftestOptions::default(), |_| ()).await.expect("there is a device");
     assert!(outcomes.iter().any(|outcome| outcome.result.as_ref().is_err_and(|why| why.contains("lost"))));

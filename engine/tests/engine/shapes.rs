@@ -17,7 +17,8 @@ async fn queries_answer_alike_on_devices_of_every_shape() {
         expected.push((number, sql, Answer::new(&answer.schema, &answer.batches)));
     }
     for shape in ["sm_70", "sm_75", "sm_86", "sm_120"] {
-        let builder = Millpond::builder().with_device(DeviceChoice::Sim).with_fallback(Fallback::Error);
+        let builder =
+            Millpond::builder().with_own_engine().with_device(DeviceChoice::Sim).with_fallback(Fallback::Error);
         let builder =
             builder.with_config(config(2)).with_option("debug_sim_shape", shape).expect("the option is taken");
         let sim = builder.build().expect("the device opens");

@@ -355,6 +355,7 @@ async fn many_queries_load_and_clear_at_once() {
     let sim = parquet_session(DeviceChoice::Sim, Fallback::Error, config(2), &files).await;
     let engine = sim.engine().expect("a device").clone();
     let other = Millpond::builder()
+        .with_own_engine()
         .with_engine(Arc::clone(&engine))
         .with_config(SessionConfig::new().with_target_partitions(3));
     let other =
@@ -444,8 +445,11 @@ async fn queries_answer_in_short_memory_beside_columns_that_stay() {
     let cpu = parquet_session(DeviceChoice::Cpu, Fallback::Allow, config(2), &files).await;
     let (mut least, mut most) = (u64::MAX, 0);
     for limit in [6_000_000, 3_000_000, 1_500_000] {
-        let builder =
-            Millpond::builder().with_device(DeviceChoice::Sim).with_fallback(Fallback::Error).with_config(config(2));
+        let builder = Millpond::builder()
+            .with_own_engine()
+            .with_device(DeviceChoice::Sim)
+            .with_fallback(Fallback::Error)
+            .with_config(config(2));
         let builder = builder.with_option("memory_limit_bytes", &limit.to_string()).expect("the option is taken");
         let builder = builder.with_option("cache_settle_seconds", "0").expect("the option is taken");
         let sim = builder.build().expect("the device opens");

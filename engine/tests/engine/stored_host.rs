@@ -179,8 +179,11 @@ async fn a_host_that_is_too_small_is_filled_and_no_more() {
 async fn under_pressure_columns_leave_for_the_host() {
     let files = data("0.01");
     let cpu = parquet_session(DeviceChoice::Cpu, Fallback::Allow, config(2), &files).await;
-    let builder =
-        Millpond::builder().with_device(DeviceChoice::Sim).with_fallback(Fallback::Error).with_config(config(2));
+    let builder = Millpond::builder()
+        .with_own_engine()
+        .with_device(DeviceChoice::Sim)
+        .with_fallback(Fallback::Error)
+        .with_config(config(2));
     let builder = builder.with_option("memory_limit_bytes", "3000000").expect("the option is taken");
     let builder = builder.with_option("cache_host_bytes", "100000000").expect("the option is taken");
     let builder = builder.with_option("cache_settle_seconds", "0").expect("the option is taken");
@@ -209,6 +212,7 @@ async fn many_queries_move_columns_at_once() {
     let sim = parquet_session(DeviceChoice::Sim, Fallback::Error, config(2), &files).await;
     let engine = sim.engine().expect("a device").clone();
     let other = Millpond::builder()
+        .with_own_engine()
         .with_engine(Arc::clone(&engine))
         .with_config(SessionConfig::new().with_target_partitions(3));
     let other =
@@ -261,7 +265,7 @@ async fn a_lost_device_keeps_nothing() {
     let mut lost = 0;
     for launch in [1, 2, 5, 8, 11] {
         for cache in ["auto", "host"] {
-            let builder = Millpond::builder().with_device(DeviceChoice::Sim);
+            let builder = Millpond::builder().with_own_engine().with_device(DeviceChoice::Sim);
             let builder = builder.with_option("debug_sim_lose_at_launch", &launch.to_string()).expect("taken");
             let sim = builder.with_option("cache", cache).expect("taken").build().expect("the device opens");
             register(&sim, Counted::over(&files) as _);

@@ -107,7 +107,12 @@ async fn a_session_without_memory_loads_all_the_same() {
     let files = Arc::new(InMemory::new());
     put(&files, "t/a.parquet", &edges()).await;
     let runtime = RuntimeEnvBuilder::new().with_memory_limit(1000, 1.0).build_arc().expect("a runtime");
-    let sim = Millpond::builder().with_device(DeviceChoice::Sim).with_runtime_env(runtime).build().expect("a device");
+    let sim = Millpond::builder()
+        .with_own_engine()
+        .with_device(DeviceChoice::Sim)
+        .with_runtime_env(runtime)
+        .build()
+        .expect("a device");
     register(&sim, Counted::over(&files) as _);
     sim.context().register_parquet("t", format!("{URL}t/"), Default::default()).await.expect("read");
     let cpu = over(DeviceChoice::Cpu, &files).await.0;

@@ -21,7 +21,7 @@ async fn every_strategy_answers_alike_and_keeps_nothing() {
     let data = data("0.001");
     let cpu = parquet_session(DeviceChoice::Cpu, Fallback::Allow, config(3), &data).await;
     for strategy in Strategy::ALL {
-        let session = Millpond::builder().with_device(DeviceChoice::Sim).with_config(config(3));
+        let session = Millpond::builder().with_own_engine().with_device(DeviceChoice::Sim).with_config(config(3));
         let session = session.with_option("memory_resource", strategy.name()).unwrap();
         let session = session.with_option("batch_rows", "1024").unwrap().build().expect("the device opens");
         register_parquet(session.context(), &data).await;
@@ -58,7 +58,8 @@ async fn every_strategy_answers_alike_and_keeps_nothing() {
 
 #[tokio::test]
 async fn a_session_keeps_the_strategy_it_began_with() {
-    let session = Millpond::builder().with_device(DeviceChoice::Sim).build().expect("the device opens");
+    let session =
+        Millpond::builder().with_own_engine().with_device(DeviceChoice::Sim).build().expect("the device opens");
     let set = |name: &str| format!("SET millpond.memory_resource = '{name}'");
     let refused = session.context().sql(&set("arena")).await.expect_err("a device is open").strip_backtrace();
     assert!(
@@ -85,7 +86,7 @@ async fn a_session_keeps_the_strategy_it_began_with() {
 async fn a_querys_log_is_replayed_without_findings_by_every_strategy() {
     let data = data("0.001");
     let file = data.join("memory.csv");
-    let session = Millpond::builder().with_device(DeviceChoice::Sim).with_config(config(3));
+    let session = Millpond::builder().with_own_engine().with_device(DeviceChoice::Sim).with_config(config(3));
     let session = session.with_option("memory_log", file.to_str().expect("UTF-8")).unwrap();
     let session = session.with_option("cache", "off").unwrap();
     let session = session.with_option("batch_rows", "1024").unwrap().build().expect("the device opens");
@@ -116,7 +117,7 @@ async fn a_querys_log_is_replayed_without_findings_by_every_strategy() {
 
 #[test]
 fn a_log_that_cannot_be_made_is_an_error_with_its_path() {
-    let session = Millpond::builder().with_device(DeviceChoice::Sim);
+    let session = Millpond::builder().with_own_engine().with_device(DeviceChoice::Sim);
     let refused =
         session.with_option("memory_log", "/no/such/folder/log.csv").unwrap().build().err().expect("no folder");
     assert!(refused.is_file(), "{refused}");

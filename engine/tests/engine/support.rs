@@ -21,6 +21,7 @@ pub fn session(device: DeviceChoice) -> Millpond {
 pub fn session_with(device: DeviceChoice, partitions: usize, fallback: Fallback) -> Millpond {
     let config = SessionConfig::new().with_target_partitions(partitions).with_information_schema(true);
     Millpond::builder()
+        .with_own_engine()
         .with_device(device)
         .with_fallback(fallback)
         .with_config(config)

@@ -184,8 +184,11 @@ async fn a_table_is_made_of_whole_groups_whatever_the_schedule() {
     let query = "SELECT p.g, r.v FROM (SELECT g FROM x GROUP BY g HAVING sum(v) > 7.5) q JOIN x p ON q.g = p.g JOIN x r ON p.g = r.g WHERE p.v = 1 AND r.v = 1";
     let mut surprised = 0;
     for seed in ["2", "3", "7", "11", "12", "13"] {
-        let sim =
-            Millpond::builder().with_device(DeviceChoice::Sim).with_fallback(Fallback::Error).with_config(config(2));
+        let sim = Millpond::builder()
+            .with_own_engine()
+            .with_device(DeviceChoice::Sim)
+            .with_fallback(Fallback::Error)
+            .with_config(config(2));
         let sim = sim.with_option("debug_sim_seed", seed).expect("an option").build().expect("a device");
         sim.context().register_batch("x", sums_that_depend_on_their_order()).expect("a name of its own");
         for run in 0..3 {

@@ -78,7 +78,7 @@ pub async fn register_files(context: &SessionContext, data: &Path) {
 }
 
 fn open(device: DeviceChoice, fallback: Fallback, config: SessionConfig) -> Millpond {
-    let builder = Millpond::builder().with_device(device).with_fallback(fallback).with_config(config);
+    let builder = Millpond::builder().with_own_engine().with_device(device).with_fallback(fallback).with_config(config);
     // Files that were just written are trusted, so that the first run of a test stores their columns.
     let builder = builder.with_option("cache_settle_seconds", "0").expect("an option");
     builder.build().expect("the device opens")

@@ -46,7 +46,8 @@ impl Table {
 
     async fn session(&self, device: DeviceChoice, fallback: Fallback, options: &[(&str, usize)]) -> Millpond {
         let config = SessionConfig::new().with_target_partitions(3).with_batch_size(256);
-        let mut builder = Millpond::builder().with_device(device).with_fallback(fallback).with_config(config);
+        let mut builder =
+            Millpond::builder().with_own_engine().with_device(device).with_fallback(fallback).with_config(config);
         // Troubles while rows are fed.
         builder = builder.with_option("cache", "off").expect("the option is taken");
         for (name, value) in [("batch_rows", 400), ("partitions", 2)].iter().chain(options) {
@@ -128,8 +129,11 @@ impl Table {
     /// A session on a simulated device whose time limits go by `clock`.
     async fn session_by(&self, clock: Arc<TestClock>, fallback: Fallback, options: &[(&str, usize)]) -> Millpond {
         let config = SessionConfig::new().with_target_partitions(3).with_batch_size(256);
-        let mut builder =
-            Millpond::builder().with_device(DeviceChoice::Sim).with_fallback(fallback).with_config(config);
+        let mut builder = Millpond::builder()
+            .with_own_engine()
+            .with_device(DeviceChoice::Sim)
+            .with_fallback(fallback)
+            .with_config(config);
         builder = builder.with_option("cache", "off").expect("the option is taken");
         for (name, value) in [("batch_rows", 400), ("partitions", 2)].iter().chain(options) {
             builder = builder.with_option(name, &value.to_string()).expect("the option is taken");
@@ -296,7 +300,7 @@ async fn an_allocation_that_fails_is_no_wrong_answer() {
         for (nth, until_free) in [(1, 0), (1, 1), (2, 1), (4, 1), (7, 1)] {
             let what = format!("{sql}, allocation {nth} fails");
             let config = SessionConfig::new().with_target_partitions(3);
-            let builder = Millpond::builder().with_device(DeviceChoice::Sim).with_config(config);
+            let builder = Millpond::builder().with_own_engine().with_device(DeviceChoice::Sim).with_config(config);
             let builder = builder.with_option("batch_rows", "400").expect("the option is taken");
             let builder = builder.with_option("debug_sim_fail_allocation", &nth.to_string()).expect("taken");
             let until_free = if until_free == 1 { "true" } else { "false" };

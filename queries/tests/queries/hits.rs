@@ -86,7 +86,8 @@ fn register(session: &Millpond) {
 
 fn session(device: DeviceChoice, fallback: Fallback, options: &[(&str, usize)]) -> Millpond {
     let config = SessionConfig::new().with_target_partitions(3).with_batch_size(64);
-    let mut builder = Millpond::builder().with_device(device).with_fallback(fallback).with_config(config);
+    let mut builder =
+        Millpond::builder().with_own_engine().with_device(device).with_fallback(fallback).with_config(config);
     for (name, value) in options {
         builder = builder.with_option(name, &value.to_string()).expect("the option is taken");
     }

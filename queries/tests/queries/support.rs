@@ -13,7 +13,12 @@ use millpond_queries::functions;
 /// A session with the functions.
 pub fn session_on(device: DeviceChoice, partitions: usize, batch_rows: usize) -> Millpond {
     let config = SessionConfig::new().with_target_partitions(partitions).with_batch_size(batch_rows);
-    let session = Millpond::builder().with_device(device).with_config(config).build().expect("the device opens");
+    let session = Millpond::builder()
+        .with_own_engine()
+        .with_device(device)
+        .with_config(config)
+        .build()
+        .expect("the device opens");
     functions::register(session.context()).expect("the functions are registered");
     session
 }

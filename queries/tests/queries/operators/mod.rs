@@ -149,7 +149,8 @@ async fn session(device: DeviceChoice, fallback: Fallback, options: &[(&str, usi
     let config = SessionConfig::new().with_target_partitions(3).with_batch_size(64);
     let cpu = SessionContext::new_with_config(config.clone());
     register_numbers(&cpu);
-    let mut builder = Millpond::builder().with_device(device).with_fallback(fallback).with_config(config);
+    let mut builder =
+        Millpond::builder().with_own_engine().with_device(device).with_fallback(fallback).with_config(config);
     for operator in [Arc::new(Divisible) as Arc<dyn DeviceOperator>, Arc::new(Counts)] {
         builder = builder.operator(operator);
     }

@@ -1,7 +1,7 @@
 //! The memory layer from the first call to the last, on a GPU where there is one and else on the simulated device.
 //!
 //! ```text
-//!   cargo run -p millpond-memory --example quickstart [STRATEGY]
+//!   cargo run -p millpond-memory --example whole_layer [STRATEGY]
 //! ```
 
 use std::error::Error;
