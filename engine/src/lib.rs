@@ -77,6 +77,11 @@ pub mod tables;
 mod template;
 mod workers;
 
+/// The examples of docs/rust.md are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/rust.md")]
+struct RustPage;
+
 pub use datafusion;
 // The language of kernels, and device memory: operators of other crates are written with them.
 pub use {millpond_kernels as kernels, millpond_memory as memory};

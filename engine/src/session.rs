@@ -364,7 +364,7 @@ impl Millpond {
         let began = Instant::now();
         let run = async {
             let plan = self.plan(sql).await?;
-            self.stream_since(plan, began)?.collect().await
+            self.stream_plan_since(plan, began)?.collect().await
         };
         if profile::is_asked_by(sql) { Profiler::begin(sql).around(run).await } else { run.await }
     }
@@ -408,7 +408,7 @@ impl Millpond {
             Some(plan) => plan,
             None => self.plan_statement(PlannedStatement { sql: sql.to_string(), plan: query, made_of: None }).await?,
         };
-        self.stream_since(plan, began)
+        self.stream_plan_since(plan, began)
     }
 
     /// Runs a frame of this session's context, and reports on it.
@@ -419,7 +419,7 @@ impl Millpond {
         let began = Instant::now();
         let (state, plan) = frame.into_parts();
         let plan = crate::sql::physical_plan(&state, &plan).await?;
-        self.stream_since(plan, began)?.collect().await
+        self.stream_plan_since(plan, began)?.collect().await
     }
 
     /// A frame of one statement, as `context().sql()` gives it; but the statement says what it says to [`execute`](Self::execute), where
@@ -601,7 +601,7 @@ impl Millpond {
     pub async fn stream(&self, sql: &str) -> Result<QueryStream> {
         let began = Instant::now();
         let plan = self.plan(sql).await?;
-        self.stream_since(plan, began)
+        self.stream_plan_since(plan, began)
     }
 
     /// Begins to run a physical plan of this session.
@@ -609,11 +609,14 @@ impl Millpond {
     /// # Errors
     /// As [`stream`](Self::stream).
     pub fn stream_plan(&self, plan: Arc<dyn ExecutionPlan>) -> Result<QueryStream> {
-        self.stream_since(plan, Instant::now())
+        self.stream_plan_since(plan, Instant::now())
     }
 
-    /// Begins to run the plan of a statement that came in when it `began`.
-    fn stream_since(&self, plan: Arc<dyn ExecutionPlan>, began: Instant) -> Result<QueryStream> {
+    /// Begins to run the plan of a statement that came in when it `began`: the report's times are from then on.
+    ///
+    /// # Errors
+    /// As [`stream`](Self::stream).
+    pub fn stream_plan_since(&self, plan: Arc<dyn ExecutionPlan>, began: Instant) -> Result<QueryStream> {
         if let Some(engine) = self.engine() {
             engine.check_process()?;
         }

@@ -128,6 +128,14 @@ fn schema_of(plan: &LogicalPlan) -> Result<DFSchemaRef> {
 
 /// True for an expression with a part that the simplifier would change wrongly. `filters` is set where FALSE and NULL are the same.
 fn has_risks<'s>(expr: &Expr, filters: bool, schema: &impl Fn() -> Option<&'s DFSchema>) -> bool {
+    let mut expr = expr;
+    while let Expr::Alias(alias) = expr {
+        expr = &alias.expr;
+    }
+    // Most expressions of projections.
+    if matches!(expr, Expr::Column(_) | Expr::Literal(..)) {
+        return false;
+    }
     let mut parts = vec![(expr, filters)];
     while let Some((part, filters)) = parts.pop() {
         if is_alone(part, schema) {

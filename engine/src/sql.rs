@@ -195,7 +195,7 @@ pub(crate) fn statement_and_names(state: &SessionState, sql: &str) -> Result<(St
 }
 
 /// True for what defines, changes or sets something, and gives no rows of a query.
-pub(crate) fn defines(plan: &LogicalPlan) -> bool {
+pub fn defines(plan: &LogicalPlan) -> bool {
     matches!(plan, LogicalPlan::Ddl(_) | LogicalPlan::Dml(_) | LogicalPlan::Statement(_) | LogicalPlan::Copy(_))
 }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Each crate, and the crates of ours it may import.
-const MAY_IMPORT: [(&str, &[&str]); 9] = [
+const MAY_IMPORT: [(&str, &[&str]); 10] = [
     ("millpond-ptx", &[]),
     ("millpond-memory", &["millpond-ptx"]),
     ("millpond-kernels", &["millpond-ptx", "millpond-memory"]),
@@ -36,6 +36,7 @@ const MAY_IMPORT: [(&str, &[&str]); 9] = [
             "millpond-data",
         ],
     ),
+    ("millpond-python", &["millpond-cli", "millpond"]),
     ("millpond-data", &[]),
 ];
 

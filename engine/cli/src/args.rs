@@ -218,6 +218,16 @@ pub enum Command {
     /// Check the layout of Parquet files, measure how fast they are decoded, and write them again in one that a device reads fast
     #[command(subcommand)]
     Parquet(ParquetCommand),
+    /// Print the completions of a shell
+    Completions(CompletionsArgs),
+    /// Print the man page
+    Man,
+}
+
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// Which shell
+    pub shell: clap_complete::Shell,
 }
 
 #[derive(Debug, Subcommand)]

@@ -9,7 +9,6 @@
 
 use std::fmt::{Display, Write as _};
 use std::io::{self, Write as _};
-use std::process::ExitCode;
 
 use millpond::datafusion::common::utils::quote_identifier;
 use millpond::datafusion::common::{Column, DataFusionError, SchemaError, Span};
@@ -31,12 +30,6 @@ pub enum Exit {
     HungUp = 129,
     Interrupted = 130,
     Terminated = 143,
-}
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> ExitCode {
-        ExitCode::from(exit as u8)
-    }
 }
 
 /// Prints a line on standard error. A reader that is missing there ends nothing.

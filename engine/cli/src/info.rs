@@ -1,18 +1,21 @@
 //! `millpond info`: what this binary is made of, which devices it sees, and why there is no GPU.
 //!
 //! ```text
-//!   millpond 0.1.0 (DataFusion 55.2.0)
+//!   millpond 0.1.0 (commit 3dab2ef9a, DataFusion 55.2.0, features: none)
+//!   needs  glibc 2.28 in packages (2.36 here); for a GPU NVIDIA driver 535 and compute capability 7.0, or newer
+//!   caches kernels in /home/me/.cache/millpond/kernels; columns on the device, as millpond.cache says
 //!   cuda   none: no NVIDIA driver found (libcuda.so.1 not loadable)
 //!   sim    simulated device · 8 GiB, of which the pool may hold 6 GiB from cuda_async
 //! ```
 
 use millpond::DeviceChoice;
+use millpond_memory::driver::cuda::glibc_version;
 use serde_json::json;
 
 use crate::args::{InfoArgs, SessionArgs};
 use crate::error::{CliError, Exit};
 use crate::query::bytes;
-use crate::session;
+use crate::{session, version};
 
 /// Prints the devices. Asking for a device by `--device` shows that one alone.
 ///
@@ -47,14 +50,34 @@ pub fn run(args: &InfoArgs, session: &SessionArgs) -> Result<Exit, CliError> {
                 Err(reason) => json!({ "device": choice.to_string(), "available": false, "reason": reason }),
             })
             .collect();
-        let version = env!("CARGO_PKG_VERSION");
         println!(
             "{}",
-            json!({ "millpond": version, "datafusion": millpond::datafusion::DATAFUSION_VERSION, "devices": devices })
+            json!({
+                "millpond": version::VERSION,
+                "commit": version::COMMIT,
+                "datafusion": millpond::datafusion::DATAFUSION_VERSION,
+                "features": version::features(),
+                "glibc": glibc_version(),
+                "needs": {
+                    "glibc": version::GLIBC_FLOOR,
+                    "nvidia_driver": version::DRIVER_FLOOR,
+                    "compute_capability": version::COMPUTE_FLOOR,
+                },
+                "kernel_cache": kernel_cache(session)?,
+                "devices": devices,
+            })
         );
         return Ok(Exit::Ok);
     }
-    println!("millpond {} (DataFusion {})", env!("CARGO_PKG_VERSION"), millpond::datafusion::DATAFUSION_VERSION);
+    println!("millpond {}", version::line());
+    let here = glibc_version().map_or("another C library here".to_string(), |version| format!("{version} here"));
+    println!(
+        "needs  glibc {} in packages ({here}); for a GPU NVIDIA driver {} and compute capability {}, or newer",
+        version::GLIBC_FLOOR,
+        version::DRIVER_FLOOR,
+        version::COMPUTE_FLOOR
+    );
+    println!("caches kernels in {}; columns on the device, as millpond.cache says", kernel_cache(session)?);
     for (choice, found) in devices {
         match found {
             Ok(found) => println!("{:6} {}", choice.to_string(), found.line()),
@@ -84,6 +107,17 @@ impl Found {
             _ => self.description.clone(),
         }
     }
+}
+
+/// Where assembled kernels are kept for later processes.
+fn kernel_cache(session: &SessionArgs) -> Result<String, CliError> {
+    let builder = session::builder(session)?;
+    Ok(match builder.options().kernel_cache.as_str() {
+        "off" => "none (millpond.kernel_cache = 'off')".to_string(),
+        "auto" => millpond::device::usual_kernel_cache()
+            .map_or("none (no HOME)".to_string(), |folder| folder.display().to_string()),
+        folder => folder.to_string(),
+    })
 }
 
 /// # Errors

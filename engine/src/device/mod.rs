@@ -412,20 +412,22 @@ impl Engine {
 /// Most bytes of assembled kernels on disk.
 const KERNEL_CACHE_BYTES: ByteSize = ByteSize::mib(256);
 
+/// The folder in which assembled kernels are kept for later processes where no other is chosen: below the user's cache folder.
+pub fn usual_kernel_cache() -> Option<PathBuf> {
+    let of_user = |name: &str, below: &str| {
+        let folder = PathBuf::from(std::env::var_os(name)?).join(below);
+        folder.is_absolute().then_some(folder)
+    };
+    of_user("XDG_CACHE_HOME", "millpond/kernels").or_else(|| of_user("HOME", ".cache/millpond/kernels"))
+}
+
 /// Where assembled kernels are kept. A folder that the user names must open; without the usual one there is a warning.
 fn kernel_cache(options: &MillpondOptions) -> Result<Option<Arc<KernelCache>>, EngineError> {
-    let usual = || {
-        let of_user = |name: &str, below: &str| {
-            let folder = PathBuf::from(std::env::var_os(name)?).join(below);
-            folder.is_absolute().then_some(folder)
-        };
-        of_user("XDG_CACHE_HOME", "millpond/kernels").or_else(|| of_user("HOME", ".cache/millpond/kernels"))
-    };
     match options.kernel_cache.as_str() {
         "off" => Ok(None),
         "auto" if options.device == DeviceChoice::Sim => Ok(None),
         "auto" => {
-            let opened = usual().map(|folder| KernelCache::open(&folder, KERNEL_CACHE_BYTES));
+            let opened = usual_kernel_cache().map(|folder| KernelCache::open(&folder, KERNEL_CACHE_BYTES));
             match opened {
                 Some(Err(error)) => {
                     tracing::warn!(

@@ -67,19 +67,34 @@ fn shares_names(plan: &LogicalPlan) -> Result<bool> {
 
 /// True if DataFusion's rule finds joins for a condition above `input`, at all levels.
 pub(super) fn is_answered(part: &Expr, input: &Arc<LogicalPlan>) -> Result<bool> {
-    let is_plain = subquery(part).is_some_and(|inner| is_plain(&inner.subquery));
+    let is_plain = match subquery(part) {
+        Some(inner) => is_plain(&inner.subquery) || is_apart(&inner.subquery)?,
+        None => false,
+    };
     debug_assert!(!is_plain || has_joins(part, input)?, "a plain subquery without joins: {part}");
     Ok(is_plain || has_joins(part, input)?)
 }
 
+fn is_subquery(part: &Expr) -> bool {
+    matches!(part, Expr::InSubquery(_) | Expr::Exists(_) | Expr::ScalarSubquery(_) | Expr::SetComparison(_))
+}
+
+/// True for a subquery that reads nothing of an outer query, and has no subqueries itself: it is joined as it is.
+fn is_apart(plan: &LogicalPlan) -> Result<bool> {
+    let binds = |part: &Expr| is_subquery(part) || matches!(part, Expr::OuterReferenceColumn(..));
+    Ok(!plan.exists(|node| {
+        let mut found = false;
+        node.apply_expressions(|expr| {
+            found |= expr.exists(|part| Ok(binds(part)))?;
+            Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        })?;
+        Ok(found)
+    })?)
+}
+
 /// True for filtered rows of one table or view: DataFusion's rule takes the conditions of these out without a look.
 fn is_plain(plan: &LogicalPlan) -> bool {
-    let is_plain_condition = |part: &Expr| {
-        let held = |part: &Expr| {
-            matches!(part, Expr::InSubquery(_) | Expr::Exists(_) | Expr::ScalarSubquery(_) | Expr::SetComparison(_))
-        };
-        part.exists(|part| Ok(held(part))).is_ok_and(|found| !found)
-    };
+    let is_plain_condition = |part: &Expr| part.exists(|part| Ok(is_subquery(part))).is_ok_and(|found| !found);
     match plan {
         LogicalPlan::Projection(of) => {
             let are_columns = of.expr.iter().all(|expr| matches!(expr, Expr::Column(_)));

@@ -54,6 +54,7 @@ mod orders;
 mod overflow;
 mod own_state;
 mod owners;
+mod pages;
 mod panics;
 mod parquet;
 mod placement;

@@ -23,7 +23,7 @@ use cudarc::driver::sys;
 
 use super::*;
 use crate::error::DriverUnavailable;
-pub use arenas::limit_malloc_arenas;
+pub use arenas::{glibc_version, limit_malloc_arenas};
 use functions::{Functions, NAMES};
 use large_pages::LargePages;
 use leaving::Step;

@@ -21,9 +21,32 @@ pub fn limit_malloc_arenas(most: u16) -> bool {
     }
 }
 
+/// The version of the C library that this process runs with, such as `2.36`; `None` for another library than glibc.
+///
+/// Source: gnu_get_libc_version(3).
+pub fn glibc_version() -> Option<String> {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        // SAFETY: the function has no arguments, and returns a static text that ends with 0.
+        let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
+        version.to_str().ok().map(str::to_string)
+    }
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    {
+        None
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::limit_malloc_arenas;
+    use super::{glibc_version, limit_malloc_arenas};
+
+    #[test]
+    fn the_c_library_has_a_version() {
+        let is_number = |version: &str| version.starts_with("2.") && version[2..].parse::<u32>().is_ok();
+        let is_glibc = cfg!(all(target_os = "linux", target_env = "gnu"));
+        assert_eq!(glibc_version().is_some_and(|version| is_number(&version)), is_glibc);
+    }
 
     #[test]
     fn the_c_library_takes_the_limit() {

@@ -1,0 +1,130 @@
+//! The command line of Millpond: SQL over Parquet on the GPU.
+//!
+//! ```text
+//!   millpond [-c SQL | -f FILE]   statements            millpond gen    data
+//!   millpond info, selftest       devices               millpond run    a suite, with counts
+//!   millpond mem bench, replay    device memory         millpond parquet check, measure, rewrite    files
+//!   millpond soak                 many sessions, for long         millpond man, completions    for packages
+//! ```
+//!
+//! Standard output carries data alone; notes, errors and footers go to standard error.
+
+#![forbid(unsafe_code)]
+
+pub mod args;
+pub mod error;
+mod format;
+mod generate;
+mod info;
+mod interrupt;
+mod leave;
+mod manual;
+mod mem;
+mod nested;
+mod output;
+mod parquet;
+mod places;
+mod plans;
+mod query;
+mod reads;
+mod selftest;
+pub mod session;
+mod soak;
+pub mod statements;
+mod suite;
+mod table;
+mod trace;
+mod unfinished;
+pub mod unreadable;
+mod version;
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use clap::{CommandFactory, FromArgMatches};
+
+use crate::args::{Cli, Command};
+use crate::error::{CliError, Exit, tell};
+
+/// Arenas of the C library's malloc, which the driver's compiler alone uses here.
+const MALLOC_ARENAS: u16 = 4;
+
+/// Runs the program with these arguments, of which the first is its name, and ends the process.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ! {
+    millpond_memory::driver::cuda::limit_malloc_arenas(MALLOC_ARENAS);
+    let cli = parsed(arguments);
+    log_to_stderr(cli.session.verbose);
+    // A panic is an error with a message and an exit code; -v and RUST_BACKTRACE say more.
+    millpond::panics::note_panics();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tell(format_args!("error: cannot start worker threads: {error}"));
+            std::process::exit(Exit::Sql as i32);
+        }
+    };
+    let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(dispatch(&cli))))
+        .unwrap_or_else(|payload| Err(CliError::panicked(payload.as_ref())));
+    runtime.shutdown_background();
+    let exit = match ended {
+        Ok(exit) => exit,
+        Err(CliError { exit, message }) => {
+            if !message.is_empty() {
+                tell(format_args!("error: {message}"));
+            }
+            exit
+        }
+    };
+    leave::in_order(exit)
+}
+
+/// The command line, whose `--version` says what the program is built from.
+fn command() -> clap::Command {
+    Cli::command().version(version::line())
+}
+
+fn parsed(arguments: impl IntoIterator<Item = OsString>) -> Cli {
+    let matches = command().get_matches_from(arguments);
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+async fn dispatch(cli: &Cli) -> Result<Exit, CliError> {
+    if let (Some(_), Some(command)) = (&cli.session.trace, &cli.command)
+        && !matches!(command, Command::Run(_))
+    {
+        return Err(CliError::usage("--trace is for statements and for run"));
+    }
+    match &cli.command {
+        Some(Command::Info(args)) => info::run(args, &cli.session),
+        Some(Command::Completions(args)) => manual::completions(args),
+        Some(Command::Man) => manual::page(),
+        Some(Command::Selftest(args)) => selftest::run(args, &cli.session).await,
+        Some(Command::Soak(args)) => soak::run(args, &cli.session).await,
+        Some(Command::Gen(args)) => generate::run(args, cli.session.quiet).map(|()| Exit::Ok),
+        Some(Command::Run(args)) => suite::run(args, &cli.session).await,
+        Some(Command::Mem(command)) => mem::run(command, &cli.session),
+        Some(Command::Parquet(command)) => parquet::run(command, &cli.session).await,
+        None if nothing_to_run(cli) => {
+            let _ = command().print_help();
+            Ok(Exit::Usage)
+        }
+        None => query::run(cli).await,
+    }
+}
+
+/// True when neither a flag nor standard input can hold a statement. There is no interactive shell yet.
+fn nothing_to_run(cli: &Cli) -> bool {
+    cli.query.commands.is_empty() && cli.query.files.is_empty() && std::io::stdin().is_terminal()
+}
+
+fn log_to_stderr(verbose: u8) {
+    use tracing_subscriber::EnvFilter;
+    let default = match verbose {
+        0 => "warn,datafusion=error",
+        1 => "info",
+        _ => "debug",
+    };
+    let filter = EnvFilter::try_from_env("RUST_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+}

@@ -1,0 +1,174 @@
+//! Answers for people: a table of their first rows, as text and as HTML, with types and the report's line.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use arrow::error::ArrowError;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use comfy_table::presets::UTF8_BORDERS_ONLY;
+use comfy_table::{CellAlignment, Table};
+use millpond::QueryReport;
+
+/// Rows that are shown.
+const ROWS: usize = 40;
+/// Characters of a cell that are shown.
+const CELL: usize = 60;
+
+/// Cells of the first rows, NULL as `NULL`.
+fn cells(batches: &[RecordBatch]) -> Result<Vec<Vec<String>>, ArrowError> {
+    let options = FormatOptions::default().with_null("NULL").with_types_info(false);
+    let mut rows = vec![];
+    for batch in batches {
+        let columns = batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
+        let columns = columns.collect::<Result<Vec<_>, _>>()?;
+        for row in 0..batch.num_rows() {
+            if rows.len() == ROWS {
+                return Ok(rows);
+            }
+            let cells = columns.iter().map(|column| column.value(row).try_to_string().map(short));
+            rows.push(cells.collect::<Result<Vec<_>, _>>()?);
+        }
+    }
+    Ok(rows)
+}
+
+/// A cell on one line, its end left out where it is long.
+fn short(text: String) -> String {
+    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    match text.char_indices().nth(CELL) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+fn total(batches: &[RecordBatch]) -> usize {
+    batches.iter().map(RecordBatch::num_rows).sum()
+}
+
+/// What is said of rows that are not shown.
+fn rest(batches: &[RecordBatch]) -> Option<String> {
+    let total = total(batches);
+    (total > ROWS).then(|| format!("… {} more rows", total - ROWS))
+}
+
+pub fn text(schema: &SchemaRef, batches: &[RecordBatch], report: &QueryReport) -> Result<String, ArrowError> {
+    let mut text = String::new();
+    if !schema.fields().is_empty() {
+        let mut table = Table::new();
+        table.load_preset(UTF8_BORDERS_ONLY);
+        let fields = schema.fields().iter();
+        table.set_header(fields.map(|field| format!("{}\n{}", field.name(), type_name(field.data_type()))));
+        table.add_rows(cells(batches)?);
+        for (column, field) in table.column_iter_mut().zip(schema.fields()) {
+            if field.data_type().is_numeric() {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        let _ = writeln!(text, "{table}");
+    }
+    if let Some(rest) = rest(batches) {
+        let _ = writeln!(text, "{rest}");
+    }
+    let _ = write!(text, "{report}");
+    Ok(text)
+}
+
+pub fn html(schema: &SchemaRef, batches: &[RecordBatch], report: &QueryReport) -> Result<String, ArrowError> {
+    let mut html = String::from("<div>");
+    if !schema.fields().is_empty() {
+        html.push_str("<table><thead><tr>");
+        for field in schema.fields() {
+            let (name, of) = (escaped(field.name()), escaped(&type_name(field.data_type())));
+            let _ = write!(html, "<th>{name}<br><small>{of}</small></th>");
+        }
+        html.push_str("</tr></thead><tbody>");
+        for row in cells(batches)? {
+            html.push_str("<tr>");
+            for (cell, field) in row.iter().zip(schema.fields()) {
+                let align = if field.data_type().is_numeric() { " style=\"text-align:right\"" } else { "" };
+                let _ = write!(html, "<td{align}>{}</td>", escaped(cell));
+            }
+            html.push_str("</tr>");
+        }
+        html.push_str("</tbody></table>");
+    }
+    if let Some(rest) = rest(batches) {
+        let _ = write!(html, "<p>{rest}</p>");
+    }
+    let _ = write!(html, "<p><small>{}</small></p></div>", escaped(&report.to_string()));
+    Ok(html)
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// SQL's name of a type where it has one.
+pub fn type_name(of: &DataType) -> String {
+    match of {
+        DataType::Boolean => "boolean".to_string(),
+        DataType::Int8 => "tinyint".to_string(),
+        DataType::Int16 => "smallint".to_string(),
+        DataType::Int32 => "int".to_string(),
+        DataType::Int64 => "bigint".to_string(),
+        DataType::UInt8 => "tinyint unsigned".to_string(),
+        DataType::UInt16 => "smallint unsigned".to_string(),
+        DataType::UInt32 => "int unsigned".to_string(),
+        DataType::UInt64 => "bigint unsigned".to_string(),
+        DataType::Float16 => "float16".to_string(),
+        DataType::Float32 => "real".to_string(),
+        DataType::Float64 => "double".to_string(),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "varchar".to_string(),
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => "bytea".to_string(),
+        DataType::Date32 | DataType::Date64 => "date".to_string(),
+        DataType::Time32(_) | DataType::Time64(_) => "time".to_string(),
+        DataType::Timestamp(unit, zone) => {
+            let digits = match unit {
+                TimeUnit::Second => 0,
+                TimeUnit::Millisecond => 3,
+                TimeUnit::Microsecond => 6,
+                TimeUnit::Nanosecond => 9,
+            };
+            let zone = if zone.is_some() { " with time zone" } else { "" };
+            format!("timestamp({digits}){zone}")
+        }
+        DataType::Interval(_) | DataType::Duration(_) => "interval".to_string(),
+        DataType::Decimal32(precision, scale)
+        | DataType::Decimal64(precision, scale)
+        | DataType::Decimal128(precision, scale)
+        | DataType::Decimal256(precision, scale) => format!("decimal({precision}, {scale})"),
+        DataType::Dictionary(_, of) => type_name(of),
+        DataType::List(of) | DataType::LargeList(of) | DataType::ListView(of) | DataType::LargeListView(of) => {
+            format!("{}[]", type_name(of.data_type()))
+        }
+        DataType::Struct(fields) => {
+            let fields = fields.iter().map(|field| format!("{} {}", field.name(), type_name(field.data_type())));
+            format!("struct({})", fields.collect::<Vec<_>>().join(", "))
+        }
+        other => other.to_string().to_lowercase(),
+    }
+}
+
+/// The same rows with strings and bytes as offsets and values, for readers that have no views.
+pub fn plain(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<(SchemaRef, Vec<RecordBatch>), ArrowError> {
+    let plain = |of: &DataType| match of {
+        DataType::Utf8View => Some(DataType::LargeUtf8),
+        DataType::BinaryView => Some(DataType::LargeBinary),
+        _ => None,
+    };
+    let fields = schema.fields().iter().map(|field| match plain(field.data_type()) {
+        Some(of) => Arc::new(Field::clone(field).with_data_type(of)),
+        None => Arc::clone(field),
+    });
+    let schema: SchemaRef = Arc::new(Schema::new_with_metadata(fields.collect::<Vec<_>>(), schema.metadata().clone()));
+    let batches = batches.iter().map(|batch| {
+        let columns = batch.columns().iter().zip(schema.fields());
+        let columns = columns.map(|(column, field)| cast(column, field.data_type()));
+        RecordBatch::try_new(Arc::clone(&schema), columns.collect::<Result<_, _>>()?)
+    });
+    let batches = batches.collect::<Result<_, _>>()?;
+    Ok((schema, batches))
+}
