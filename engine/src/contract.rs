@@ -129,15 +129,22 @@ pub enum Placed {
     /// A device subtree without its upper border.
     Device(DeviceTree),
     /// A plan that runs on the CPU (device subtrees inside it have their borders), and reasons that no border shows yet.
-    Host { plan: Arc<dyn ExecutionPlan>, pending: Vec<Reason> },
+    Host {
+        /// The plan.
+        plan: Arc<dyn ExecutionPlan>,
+        /// Reasons that no border shows yet.
+        pending: Vec<Reason>,
+    },
 }
 
 /// A device subtree, and what is known of its output.
 #[derive(Debug, Clone)]
 pub struct DeviceTree {
+    /// Its top node.
     pub plan: Arc<dyn ExecutionPlan>,
     /// What DataFusion planned for the same rows.
     pub cpu: Arc<dyn ExecutionPlan>,
+    /// Types, widths and ranges of its columns.
     pub columns: Vec<ColumnInfo>,
     /// At most this many rows leave it, because a limit was built into its top node.
     pub row_limit: Option<usize>,

@@ -17,20 +17,40 @@ use crate::panics::Whose;
 pub enum EngineError {
     /// The device that was asked for is not there.
     #[error("device {device} is not available: {reason}; use --device auto or --device cpu to run on the CPU")]
-    DeviceMissing { device: String, reason: String },
+    DeviceMissing {
+        /// The device as it was asked for.
+        device: String,
+        /// Why it is not there.
+        reason: String,
+    },
     /// `millpond.fallback = 'error'`, and part of the query would run on the CPU.
     #[error(
         "part of the query would run on the CPU, which millpond.fallback = 'error' forbids: {}; \
          set millpond.fallback to 'allow' or 'warn' to run it",
         .reasons.join("; ")
     )]
-    FallbackForbidden { reasons: Vec<String> },
+    FallbackForbidden {
+        /// Why parts of the query have no device form.
+        reasons: Vec<String>,
+    },
     /// No option has this name.
     #[error("there is no option {name}{}", match .suggestion { Some(s) => format!("; did you mean {s}?"), None => String::new() })]
-    UnknownOption { name: String, suggestion: Option<String> },
+    UnknownOption {
+        /// The name that was given.
+        name: String,
+        /// The nearest name.
+        suggestion: Option<String>,
+    },
     /// The option exists, but not with this value.
     #[error("option {name} cannot be '{value}': it takes {expected}")]
-    OptionValue { name: String, value: String, expected: String },
+    OptionValue {
+        /// The option.
+        name: String,
+        /// The value that was given.
+        value: String,
+        /// The values that it takes.
+        expected: String,
+    },
     /// The option is chosen when a device opens, and one is open.
     #[error(
         "option {name} cannot become '{value}' while the device is open: it is {now} since the session began; \
@@ -38,19 +58,47 @@ pub enum EngineError {
         flag_of(name),
         variable_of(name)
     )]
-    OptionFixed { name: String, value: String, now: String },
+    OptionFixed {
+        /// The option.
+        name: String,
+        /// The value that was given.
+        value: String,
+        /// The value that it has.
+        now: String,
+    },
     /// A file that an option names cannot be written.
     #[error("cannot write '{path}', which {option} names: {reason}")]
-    File { option: &'static str, path: String, reason: String },
+    File {
+        /// The option that names the file.
+        option: &'static str,
+        /// The path.
+        path: String,
+        /// The system's reason.
+        reason: String,
+    },
     /// The device failed while a query ran, and the CPU may not take over.
     #[error("the device could not finish the query: {what}")]
-    DeviceTrouble { what: String, forbidden: bool, lost: bool, out_of_memory: bool },
+    DeviceTrouble {
+        /// The trouble, in words.
+        what: String,
+        /// The CPU may not take over (`millpond.fallback = 'error'`).
+        forbidden: bool,
+        /// The device is lost.
+        lost: bool,
+        /// Its memory was exhausted.
+        out_of_memory: bool,
+    },
     /// The process was forked after the device was opened.
     #[error(
         "{device} was opened by process {opened_by}, of which this one is a fork: no device can be used across a fork; \
          start processes by spawn, or open the session after the fork"
     )]
-    Forked { device: String, opened_by: u32 },
+    Forked {
+        /// The name of the device.
+        device: String,
+        /// The process that opened it.
+        opened_by: u32,
+    },
     /// A state that has a device was to get one.
     #[error("this session state has a device: with_millpond is called once, on a state that Millpond has not built")]
     HasDevice,
@@ -60,16 +108,29 @@ pub enum EngineError {
          set the option to false for one",
         match .trouble { Some(trouble) => format!(" ({trouble})"), None => String::new() }
     )]
-    LaunchesSkipped { trouble: Option<String> },
+    LaunchesSkipped {
+        /// An error beside the missing answer.
+        trouble: Option<String>,
+    },
     /// A rule of this crate was broken; the query is refused rather than answered wrongly.
     #[error("internal error of the engine: {what}")]
-    Internal { what: String },
+    Internal {
+        /// The rule, in words.
+        what: String,
+    },
     /// Code panicked while a statement was planned or ran.
     #[error(
         "internal error in {whose}: {message} (a panic{}); it ended this statement alone",
         match .place { Some(place) => format!(" at {place}"), None => String::new() }
     )]
-    Panicked { whose: Whose, message: String, place: Option<String> },
+    Panicked {
+        /// Whose code it was.
+        whose: Whose,
+        /// The panic's message.
+        message: String,
+        /// File and line.
+        place: Option<String>,
+    },
 }
 
 impl EngineError {

@@ -31,48 +31,67 @@
 //!           exits, the driver is not called any more, and what a program still holds on the device is left behind.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
+// Modules without pages are for the other crates of this repository.
+#[doc(hidden)]
 pub mod address;
+#[doc(hidden)]
 pub mod column;
 pub mod contract;
 mod contradictions;
 mod definitions;
 pub mod device;
 pub mod error;
+#[doc(hidden)]
 pub mod expr;
 mod files;
 mod levels;
+#[doc(hidden)]
 pub mod looks;
 mod memberships;
 mod mends;
+#[doc(hidden)]
 pub mod metric;
 mod missing;
 mod namesakes;
+#[doc(hidden)]
 pub mod node;
 mod object_stores;
+#[doc(hidden)]
 pub mod operator;
 pub mod options;
 mod overflow;
+#[doc(hidden)]
 pub mod panics;
 mod parquet;
+#[doc(hidden)]
 pub mod placement;
 mod plan_cache;
 mod planned_by;
 mod planner;
 pub mod prelude;
 pub mod profile;
+#[doc(hidden)]
 pub mod program;
+#[doc(hidden)]
 pub mod reason;
 pub mod report;
+#[doc(hidden)]
 pub mod result;
 mod rewrite;
 mod selftest;
 pub mod session;
 mod simplified;
+#[doc(hidden)]
 pub mod source;
+#[doc(hidden)]
 pub mod sql;
+#[doc(hidden)]
 pub mod store;
+#[doc(hidden)]
 pub mod subqueries;
+#[doc(hidden)]
 pub mod tables;
 mod template;
 mod workers;

@@ -44,12 +44,15 @@ pub struct QueryReport {
     pub rows: u64,
     /// Kernel launches, of which [`pipeline_launches`](Self::pipeline_launches) ran a generated pipeline.
     pub launches: u64,
+    /// Launches that ran a generated pipeline.
     pub pipeline_launches: u64,
     /// Generated pipelines, and instructions in their modules' text: a module that several share counts once.
     pub pipelines: u64,
+    /// Instructions in the pipelines' modules: a module that several share counts once.
     pub ptx_instructions: u64,
     /// Segments of the programs that ran, and attempts at running them.
     pub segments: u64,
+    /// Attempts at running segments.
     pub attempts: u64,
     /// Times that runs lowered a segment, or the piece that fills a join's table: to plan, to guess and to launch.
     pub lowerings: u64,
@@ -63,23 +66,29 @@ pub struct QueryReport {
     pub host_waits: u64,
     /// Device allocations, and the bytes that they asked for together.
     pub allocations: u64,
+    /// Bytes of these allocations together.
     pub allocated_bytes: u64,
     /// Nanoseconds that the host spent allocating and freeing device memory, over all its threads. 0 on the simulated device,
     /// whose time says nothing.
     pub allocator_ns: u64,
+    /// Bytes copied to the device.
     pub uploaded_bytes: u64,
+    /// Bytes copied from the device.
     pub downloaded_bytes: u64,
     /// Most device bytes ever live at once.
     pub peak_bytes: u64,
     /// Device bytes that left for host memory because memory ran out, and those that came back.
     pub spilled_bytes: u64,
+    /// Bytes that came back from host memory.
     pub restored_bytes: u64,
     /// Operators over table rows that ran on the device, and all of them (scans and pass-through nodes do not count). What the CPU
     /// ran again did not run on the device.
     pub operators_on_device: usize,
+    /// All operators over table rows.
     pub operators: usize,
     /// Scans of Parquet files that the engine's own decoder or its store serves, and those that DataFusion reads.
     pub parquet_scans: usize,
+    /// Scans of Parquet files that DataFusion reads.
     pub parquet_scans_by_datafusion: usize,
     /// Why operators stayed on the CPU; sorted, each once.
     pub reasons: Vec<String>,

@@ -91,8 +91,11 @@ impl PlannedStatement {
 
 /// The answer of [`Millpond::execute`].
 pub struct QueryResult {
+    /// The columns of the answer.
     pub schema: SchemaRef,
+    /// Its rows.
     pub batches: Vec<RecordBatch>,
+    /// What the query did.
     pub report: QueryReport,
     /// The executed plan, with its metrics.
     pub plan: Arc<dyn ExecutionPlan>,

@@ -102,7 +102,7 @@ const SIMILAR: &str = "SIMILAR TO has SQL's patterns, which are constants";
 pub const OFTEN: usize = 10;
 
 /// Words of frequent reasons, and why they remain.
-pub const WHY: [(&str, &str); 7] = [
+pub const WHY: [(&str, &str); 8] = [
     ("of more than 86 values its answer depends on DataFusion's batches", DIGESTS),
     ("DataFusion's own answer depends on its batches", DIGESTS),
     ("the centroids of DataFusion's digest have weights of their own", DIGESTS),
@@ -121,6 +121,11 @@ pub const WHY: [(&str, &str); 7] = [
     (
         "the distinct values of a frame are no rows in a row",
         "A frame's list is a range of the sorted rows, without a copy; in frames that slide, what is there once is no range.",
+    ),
+    (
+        "this kind of expression is not lowered",
+        "These are functions with a lambda that reads another column than the list (`array_filter(list, v -> v > number)`), or a list that is \
+         constructed. A function of one column is evaluated on its dictionary, lambda and all; a lambda has no form in PTX.",
     ),
 ];
 

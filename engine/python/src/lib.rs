@@ -274,7 +274,7 @@ enum State {
     /// A query, whose rows come as they are asked for.
     Query(Box<Running>),
     /// What defines or changes something has run.
-    Done(Answer),
+    Done(Box<Answer>),
 }
 
 async fn begin(session: Millpond, text: &str, parameters: Option<ParamValues>) -> Result<State, Trouble> {
@@ -290,7 +290,7 @@ async fn begin(session: Millpond, text: &str, parameters: Option<ParamValues>) -
     let (running, is_query) = begun(session, last, parameters).await?;
     match is_query {
         true => Ok(State::Query(Box::new(running))),
-        false => Ok(State::Done(running.answer().await?)),
+        false => Ok(State::Done(Box::new(running.answer().await?))),
     }
 }
 
@@ -398,7 +398,7 @@ impl Stream {
     fn collect(&self, py: Python<'_>) -> PyResult<Answer> {
         match self.take()? {
             State::Query(running) => wait(py, async move { running.answer().await }),
-            State::Done(answer) => Ok(answer),
+            State::Done(answer) => Ok(*answer),
         }
     }
 }

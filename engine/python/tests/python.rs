@@ -110,3 +110,20 @@ fn frames_of_other_libraries() {
         None => skipped("there is no Python of 3.10 or newer"),
     }
 }
+
+#[test]
+fn the_reader_of_symbol_versions_tells_and_refuses() {
+    let Some(python) = python() else { return skipped("there is no Python of 3.10 or newer") };
+    let reader = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.ci/elf");
+    let program = env::current_exe().expect("a path");
+    let read = |arguments: &[&str]| {
+        let output = output(Command::new(&python).arg(&reader).args(arguments).arg(&program)).expect("Python starts");
+        (output.status.code(), text(&output))
+    };
+    let (code, said) = read(&["--most-glibc", "2.999", "--most-bytes", "100000000000"]);
+    assert!(code == Some(0) && said.contains("needs glibc 2."), "{said}");
+    let (code, said) = read(&["--most-glibc", "2.1"]);
+    assert!(code == Some(1) && said.contains("and may need 2.1 at most"), "{said}");
+    let (code, said) = read(&["--most-bytes", "1000"]);
+    assert!(code == Some(1) && said.contains("and may have 1000"), "{said}");
+}

@@ -55,6 +55,7 @@ impl HostHold {
         }
     }
 
+    /// Its size in bytes.
     pub fn bytes(&self) -> usize {
         self.reservation.size()
     }

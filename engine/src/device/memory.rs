@@ -16,6 +16,7 @@ pub struct MemoryDoor {
 }
 
 impl MemoryDoor {
+    /// Memory of `pool` for one participant of the governor.
     pub fn new(pool: &MemoryPool, participant: Participant) -> Self {
         Self { pool: pool.clone(), participant }
     }

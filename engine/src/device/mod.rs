@@ -85,6 +85,7 @@ impl std::fmt::Debug for Engine {
 /// What opening a device came to.
 #[derive(Debug, Clone, Default)]
 pub struct Opened {
+    /// The engine; `None` where queries run on the CPU.
     pub engine: Option<Arc<Engine>>,
     /// Why there is no device although one was welcome.
     pub note: Option<String>,

@@ -17,6 +17,7 @@ use super::{ATTEMPT, DeviceFacts, step};
 /// What one query did with its time.
 #[derive(Debug, Clone, Default)]
 pub struct Profile {
+    /// The name of the device; `None` on the CPU.
     pub device: Option<String>,
     /// Bytes that the device's memory moves in a second, by a copy; nothing on the simulated device.
     pub memory_bandwidth: Option<f64>,
@@ -24,6 +25,7 @@ pub struct Profile {
     pub wall_ns: u64,
     /// Steps of the query's own path; they add up to `wall_ns`.
     pub steps: Vec<(Step, u64)>,
+    /// Time of threads that feed the device.
     pub feeding: Feeding,
     /// In the order in which they began.
     pub segments: Vec<SegmentProfile>,
@@ -40,29 +42,38 @@ pub struct Profile {
 /// What feeders and readers did, added up over all of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Feeding {
+    /// Threads that sent batches up.
     pub feeders: usize,
+    /// Threads that read files.
     pub readers: usize,
     /// Their lives together; `steps` add up to it.
     pub ns: u64,
+    /// Nanoseconds by step.
     pub steps: Vec<(Step, u64)>,
 }
 
 /// What was counted of launches, copies and fills.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SegmentProfile {
+    /// The segment's operators.
     pub name: String,
+    /// Kernel launches.
     pub launches: u64,
     /// Launches and fills, by the device's clock; nothing on the simulated device.
     pub device_ns: Option<u64>,
     /// Bytes of the buffers that they were given to read and to write.
     pub bytes_read: u64,
+    /// Bytes that kernels wrote.
     pub bytes_written: u64,
     /// Bytes over the link, and the device's time for them.
     pub uploaded_bytes: u64,
+    /// Bytes that left the device.
     pub downloaded_bytes: u64,
+    /// Nanoseconds of copies to and from the device.
     pub transfer_ns: Option<u64>,
     /// Rows of the launches that say so, and what the simulated device counted of these launches.
     pub rows: u64,
+    /// Counters of the device; `None` where it has none.
     pub figures: Option<LaunchFigures>,
 }
 
@@ -77,19 +88,29 @@ impl SegmentProfile {
 /// A kernel that was launched.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct KernelProfile {
+    /// The kernel's name.
     pub name: String,
     /// Where it was launched first.
     pub segment: Option<String>,
+    /// Launches.
     pub launches: u64,
+    /// Rows of its input.
     pub rows: u64,
+    /// Nanoseconds on the device.
     pub device_ns: Option<u64>,
+    /// Threads of a block.
     pub threads: u32,
     /// What a block needs, and how many fit on a multiprocessor at once; zeros once the device is lost.
     pub registers: u32,
+    /// Bytes of local memory of a thread.
     pub local_bytes: u32,
+    /// Bytes of shared memory that the kernel declares.
     pub static_shared_bytes: u32,
+    /// Bytes of shared memory that the launch adds.
     pub dynamic_shared_bytes: u32,
+    /// Blocks that a multiprocessor holds at once.
     pub blocks_per_multiprocessor: u32,
+    /// Counters of the device; `None` where it has none.
     pub figures: Option<LaunchFigures>,
 }
 

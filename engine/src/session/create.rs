@@ -25,6 +25,7 @@ use crate::store::{Keeper, MadeTable};
 
 /// A table that a query has made.
 pub struct Created {
+    /// The table, as the catalog has it.
     pub table: Arc<dyn TableProvider>,
     /// What the query did.
     pub report: QueryReport,

@@ -72,6 +72,6 @@ fn the_simulated_device_keeps_none_unless_told() {
     let path = file.path().to_str().expect("UTF-8");
     let builder =
         Millpond::builder().with_own_engine().with_device(DeviceChoice::Sim).with_option("kernel_cache", path);
-    let refused = builder.expect("an option").build().err().expect("a file is no folder").to_string();
+    let refused = builder.expect("an option").build().expect_err("a file is no folder").to_string();
     assert!(refused.contains("millpond.kernel_cache") && refused.contains(path), "{refused}");
 }

@@ -93,7 +93,7 @@ fn the_note_says_why() {
 #[test]
 fn a_device_that_does_not_exist_is_an_error() {
     let refused = Millpond::builder().with_own_engine().with_device(DeviceChoice::Cuda(99)).build();
-    let error = refused.err().expect("no machine has a hundred devices");
+    let error = refused.expect_err("no machine has a hundred devices");
     assert!(error.is_device_missing(), "{error}");
     assert!(error.to_string().contains("cuda:99"), "{error}");
 }

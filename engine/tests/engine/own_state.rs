@@ -95,7 +95,7 @@ async fn a_list_that_lacks_a_rule_goes_without_it_and_says_so() {
     let mut rules = Optimizer::new().rules;
     rules.retain(|rule| rule.name() != "simplify_expressions");
     let state = SessionStateBuilder::new().with_default_features().with_optimizer_rules(rules);
-    let state = state.with_millpond(&opened()).expect("a state").build();
+    let state = state.with_millpond(opened()).expect("a state").build();
     let session = Millpond::of(&SessionContext::new_with_state(state)).expect("it has a device");
     assert_eq!(session.unmended(), ["simplify_expressions"]);
     assert_eq!(value(&session.execute("SELECT 1 + 1").await.expect("an answer")), "2");
@@ -103,8 +103,8 @@ async fn a_list_that_lacks_a_rule_goes_without_it_and_says_so() {
 
 #[tokio::test]
 async fn a_state_has_one_device_at_most() {
-    let state = SessionStateBuilder::new().with_default_features().with_millpond(&opened()).expect("a state");
-    let error = state.with_millpond(&opened()).expect_err("it has one");
+    let state = SessionStateBuilder::new().with_default_features().with_millpond(opened()).expect("a state");
+    let error = state.with_millpond(opened()).expect_err("it has one");
     assert!(error.to_string().contains("with_millpond is called once"), "{error}");
     assert!(Millpond::of(&SessionContext::new()).is_none());
     // Without a device the state has the mended rules.
@@ -159,6 +159,39 @@ async fn sessions_that_are_built_at_once_share_one_engine() {
     let sessions: Vec<Millpond> = sessions.into_iter().map(|session| session.expect("it ran")).collect();
     let engine = sessions[0].engine().expect("a device");
     assert!(sessions.iter().all(|session| Arc::ptr_eq(engine, session.engine().expect("a device"))));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn eight_sessions_of_one_process_ask_at_once() {
+    let files = data("0.001");
+    let bytes = 304 << 20;
+    let (mut expected, cpu) = (vec![], parquet_session(DeviceChoice::Cpu, Fallback::Allow, config(2), &files).await);
+    let asked = queries().into_iter().filter(|(number, _)| [1, 3, 6, 18].contains(number)).collect::<Vec<_>>();
+    for (_, sql) in &asked {
+        let result = cpu.execute(sql).await.expect("the CPU's answer");
+        expected.push(Answer::new(&result.schema, &result.batches));
+    }
+    let (expected, asked) = (Arc::new(expected), Arc::new(asked));
+    let mut tasks = tokio::task::JoinSet::new();
+    for first in 0..8 {
+        let (expected, asked, files) = (Arc::clone(&expected), Arc::clone(&asked), files.clone());
+        tasks.spawn(async move {
+            let session = shared(bytes).with_fallback(Fallback::Error).build().expect("a session");
+            register_files(session.context(), &files).await;
+            for turn in 0..8 {
+                let at = (first + turn) % asked.len();
+                let result = session.execute(&asked[at].1).await.expect("an answer");
+                let answer = Answer::new(&result.schema, &result.batches);
+                assert_eq!(expected[at].difference(&answer, true), None, "q{:02}", asked[at].0);
+                assert_eq!(result.report.findings, Vec::<String>::new());
+            }
+            session
+        });
+    }
+    let sessions = tasks.join_all().await;
+    let engine = sessions[0].engine().expect("a device");
+    assert!(sessions.iter().all(|session| Arc::ptr_eq(engine, session.engine().expect("a device"))));
+    assert_eq!(sessions[0].pool_used_bytes(), 0);
 }
 
 #[tokio::test]

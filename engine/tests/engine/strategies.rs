@@ -118,8 +118,7 @@ async fn a_querys_log_is_replayed_without_findings_by_every_strategy() {
 #[test]
 fn a_log_that_cannot_be_made_is_an_error_with_its_path() {
     let session = Millpond::builder().with_own_engine().with_device(DeviceChoice::Sim);
-    let refused =
-        session.with_option("memory_log", "/no/such/folder/log.csv").unwrap().build().err().expect("no folder");
+    let refused = session.with_option("memory_log", "/no/such/folder/log.csv").unwrap().build().expect_err("no folder");
     assert!(refused.is_file(), "{refused}");
     assert!(refused.to_string().contains("'/no/such/folder/log.csv', which millpond.memory_log names"), "{refused}");
 }

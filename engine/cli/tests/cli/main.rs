@@ -9,6 +9,7 @@ mod levels;
 mod mem;
 mod names;
 mod output;
+mod packages;
 mod pages;
 mod parquet;
 mod places;
