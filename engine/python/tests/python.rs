@@ -1,6 +1,6 @@
 //! The module in a Python: `tests/test_*.py` with the library that cargo has just built, and the commands of docs/python.md.
 //!
-//! A Python of 3.10 or newer is looked for as `python3`, or as `MILLPOND_TEST_PYTHON` names it. What its own packages lack (Polars, pandas,
+//! A Python of 3.9 or newer is looked for as `python3`, or as `MILLPOND_TEST_PYTHON` names it. What its own packages lack (Polars, pandas,
 //! pyarrow, DuckDB) comes from the package index into an environment below the target folder. Where there is no Python, or no index, the
 //! tests that need them are skipped, and the list of skipped tests says so.
 
@@ -28,10 +28,10 @@ fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// A Python of 3.10 or newer.
+/// A Python of 3.9 or newer.
 fn python() -> Option<PathBuf> {
     let named = env::var_os("MILLPOND_TEST_PYTHON").map_or_else(|| PathBuf::from("python3"), PathBuf::from);
-    let is_new = "import sys; sys.exit(sys.version_info < (3, 10))";
+    let is_new = "import sys; sys.exit(sys.version_info < (3, 9))";
     succeeds(Command::new(&named).args(["-c", is_new])).then_some(named)
 }
 
@@ -94,7 +94,7 @@ fn tests(file: &str) -> PathBuf {
 fn the_module_alone() {
     match python() {
         Some(python) => run(&python, &tests("test_module.py")),
-        None => skipped("there is no Python of 3.10 or newer"),
+        None => skipped("there is no Python of 3.9 or newer"),
     }
 }
 
@@ -107,13 +107,13 @@ fn frames_of_other_libraries() {
             }
         }
         Some(None) => skipped("the package index cannot be reached"),
-        None => skipped("there is no Python of 3.10 or newer"),
+        None => skipped("there is no Python of 3.9 or newer"),
     }
 }
 
 #[test]
 fn the_reader_of_symbol_versions_tells_and_refuses() {
-    let Some(python) = python() else { return skipped("there is no Python of 3.10 or newer") };
+    let Some(python) = python() else { return skipped("there is no Python of 3.9 or newer") };
     let reader = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.ci/elf");
     let program = env::current_exe().expect("a path");
     let read = |arguments: &[&str]| {
