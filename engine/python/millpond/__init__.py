@@ -76,8 +76,10 @@ class Connection:
         if params is not None:
             if isinstance(params, dict):
                 params = {str(name).lstrip("$"): _parameter(value) for name, value in params.items()}
-            else:
+            elif isinstance(params, (list, tuple)):
                 params = [_parameter(value) for value in params]
+            else:
+                raise UsageError(f"params takes a list, a tuple or a dict, not a {type(params).__qualname__}")
         return Result(self._session.sql(text, params))
 
     def register(self, name, frame):
@@ -128,23 +130,46 @@ class Result:
     def __init__(self, stream):
         self._stream = stream
         self._answer = None
+        self._is_streamed = False
+        self._error = None
         self._lock = _threading.Lock()
 
     def _collected(self):
         with self._lock:
             if self._answer is None:
-                self._answer = self._stream.collect()
+                self._check()
+                try:
+                    self._answer = self._stream.collect()
+                except Exception as error:
+                    self._error = error
+                    raise
             return self._answer
 
+    def _check(self):
+        """Raises what the statement has failed by, and an error for rows that were taken as batches."""
+        if self._error is not None:
+            raise self._error
+        if self._is_streamed:
+            raise UsageError(
+                "the rows of this result were taken by batches(), which keeps none: run the statement again, or read it as a whole"
+            )
+
     def batches(self):
-        """Batches as they come, each with `__arrow_c_array__`; the rows are not kept. `report` is there when they have come."""
+        """Batches as they come, each with `__arrow_c_array__`, for one reader; the rows are not kept."""
         with self._lock:
-            answer = self._answer
-        if answer is not None:
-            yield from answer.batches()
-            return
+            if self._answer is not None:
+                return iter(self._answer.batches())
+            self._check()
+            self._is_streamed = True
+        return self._streamed()
+
+    def _streamed(self):
         while True:
-            batch = self._stream.next_batch()
+            try:
+                batch = self._stream.next_batch()
+            except Exception as error:
+                self._error = error
+                raise
             if batch is None:
                 return
             yield batch
@@ -224,8 +249,11 @@ class Report:
         return dict(self._fields)
 
     def __getattr__(self, name):
+        fields = self.__dict__.get("_fields")
+        if fields is None:
+            raise AttributeError(name)
         try:
-            return self.__dict__["_fields"][name]
+            return fields[name]
         except KeyError:
             raise AttributeError(f"a report has no {name}; it has {', '.join(sorted(self._fields))}") from None
 
@@ -326,7 +354,9 @@ def _parameter(value):
     if isinstance(value, (list, tuple)):
         return ("list", [_parameter(item) for item in value])
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
-        # A scalar of NumPy's.
+        # A scalar of NumPy's. Of nanoseconds it makes a number.
+        if getattr(value.dtype, "kind", "") in "Mm":
+            value = value.astype(f"{'datetime64' if value.dtype.kind == 'M' else 'timedelta64'}[us]")
         return _parameter(value.item())
     raise UsageError(f"a {type(value).__module__}.{type(value).__qualname__} cannot be a parameter")
 

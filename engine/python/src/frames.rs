@@ -59,7 +59,7 @@ pub fn table(frame: &Bound<'_, PyAny>, live: bool) -> PyResult<Arc<dyn TableProv
 /// # Errors
 /// DataFusion's, of the catalog.
 pub fn register(session: &Millpond, name: &str, table: Arc<dyn TableProvider>) -> Result<()> {
-    let name = TableReference::parse_str_normalized(name, true);
+    let name = TableReference::parse_str_normalized(name, false);
     session.context().deregister_table(name.clone())?;
     session.context().register_table(name, table).map(drop)
 }
@@ -69,7 +69,7 @@ pub fn register(session: &Millpond, name: &str, table: Arc<dyn TableProvider>) -
 /// # Errors
 /// DataFusion's, of the catalog.
 pub fn unregister(session: &Millpond, name: &str) -> Result<bool> {
-    let name = TableReference::parse_str_normalized(name, true);
+    let name = TableReference::parse_str_normalized(name, false);
     Ok(session.context().deregister_table(name)?.is_some())
 }
 

@@ -70,7 +70,7 @@ fn runtime() -> PyResult<&'static Runtime> {
         true => Ok(runtime),
         false => Err(Error::new_err(format!(
             "millpond was opened by process {process}, of which this one is a fork: no device can be used across a fork; \
-             start processes by spawn (multiprocessing.set_start_method('spawn')), or connect after the fork"
+             start processes by spawn (multiprocessing.set_start_method('spawn')), or fork before the first connection"
         ))),
     }
 }
@@ -429,6 +429,12 @@ impl Answer {
 
     /// Its rows as tuples of Python's own values.
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        if let Some(field) = self.schema.fields().iter().find(|field| !show::has_python_value(field.data_type())) {
+            let (name, of) = (field.name(), show::type_name(field.data_type()));
+            return Err(UsageError::new_err(format!(
+                "column {name} of type {of} has no value in Python: cast it to text, or take arrow() or to_polars()"
+            )));
+        }
         let mut rows = Vec::with_capacity(self.rows());
         for batch in &self.batches {
             for row in 0..batch.num_rows() {

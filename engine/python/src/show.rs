@@ -106,6 +106,20 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
+/// True for a type whose values Python has.
+pub fn has_python_value(of: &DataType) -> bool {
+    match of {
+        DataType::Interval(_) | DataType::RunEndEncoded(..) | DataType::Union(..) => false,
+        DataType::Dictionary(_, of) => has_python_value(of),
+        DataType::List(of) | DataType::LargeList(of) | DataType::ListView(of) | DataType::LargeListView(of) => {
+            has_python_value(of.data_type())
+        }
+        DataType::FixedSizeList(of, _) | DataType::Map(of, _) => has_python_value(of.data_type()),
+        DataType::Struct(fields) => fields.iter().all(|field| has_python_value(field.data_type())),
+        _ => true,
+    }
+}
+
 /// SQL's name of a type where it has one.
 pub fn type_name(of: &DataType) -> String {
     match of {

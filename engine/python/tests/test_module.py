@@ -1,5 +1,6 @@
 """The module with no other package: statements, parameters, errors, threads, signals, forks, the program."""
 
+import copy
 import datetime
 import decimal
 import os
@@ -20,6 +21,14 @@ SALES = pathlib.Path("data/samples/sales.parquet").resolve()
 def connect(**options):
     settings = {"millpond.cache_settle_seconds": 0, **options}
     return millpond.connect("sim", settings=settings)
+
+
+def left(con):
+    """Bytes of device memory in use, once queries that were dropped have ended."""
+    deadline = time.monotonic() + 60
+    while con._session.device_bytes_in_use > 0 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return con._session.device_bytes_in_use
 
 
 class Statements(unittest.TestCase):
@@ -92,6 +101,10 @@ class Statements(unittest.TestCase):
         result = self.con.sql("SELECT value FROM generate_series(1, 100000) WHERE value % 2 = 0")
         rows = sum(batch.num_rows for batch in result)
         self.assertEqual(rows, 50000)
+        # Rows that were taken are not lost without a word.
+        for again in (result.fetchall, result.batches, lambda: len(result), lambda: result.report):
+            with self.assertRaisesRegex(millpond.UsageError, "taken by batches"):
+                again()
         with self.assertRaises(millpond.UsageError) as raised:
             connect().sql("SELECT 1 AS x; SELECT $1", [1])
         self.assertIn("parameters are for one statement", str(raised.exception))
@@ -100,10 +113,17 @@ class Statements(unittest.TestCase):
         result = self.con.sql("SELECT value, value * 2 FROM generate_series(1, 300000)")
         next(iter(result))
         del result
-        deadline = time.monotonic() + 20
-        while self.con._session.device_bytes_in_use > 0 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        self.assertEqual(self.con._session.device_bytes_in_use, 0)
+        self.assertEqual(left(self.con), 0)
+
+    def test_an_error_is_the_same_the_second_time(self):
+        result = self.con.sql("SELECT 10 / (value - 3) AS v FROM generate_series(1, 5)")
+        for read in (result.fetchall, result.__repr__):
+            with self.assertRaisesRegex(millpond.Error, "(?i)divide by zero"):
+                read()
+        with self.assertRaisesRegex(millpond.UsageError, "column i of type interval has no value in Python"):
+            self.con.sql("SELECT INTERVAL '1 day' AS i").fetchall()
+        with self.assertRaisesRegex(millpond.UsageError, "a list, a tuple or a dict, not a str"):
+            self.con.sql("SELECT $1", "abc")
 
     def test_results_are_shown(self):
         result = self.con.sql("SELECT value AS v, '<&>' AS s FROM generate_series(1, 1000)")
@@ -122,6 +142,7 @@ class Statements(unittest.TestCase):
         self.assertTrue(report.on_device)
         self.assertEqual((report.answer_rows, report.as_dict()["answer_rows"]), (1, 1))
         self.assertIn("simulated device", str(report))
+        self.assertEqual(str(copy.deepcopy(report)), str(report))
         with self.assertRaisesRegex(AttributeError, "a report has no launchez; it has .*launches"):
             report.launchez
         cpu = millpond.connect("cpu").sql("SELECT 1 AS x").report
@@ -208,7 +229,7 @@ class Processes(unittest.TestCase):
         for thread in threads:
             thread.join()
         self.assertEqual(wrong, [])
-        self.assertEqual(con._session.device_bytes_in_use, 0)
+        self.assertEqual(left(con), 0)
 
     def test_the_interpreter_runs_while_a_query_does(self):
         con, ticks, done = connect(), [], threading.Event()

@@ -67,52 +67,6 @@ fn shares_names(plan: &LogicalPlan) -> Result<bool> {
 
 /// True if DataFusion's rule finds joins for a condition above `input`, at all levels.
 pub(super) fn is_answered(part: &Expr, input: &Arc<LogicalPlan>) -> Result<bool> {
-    let is_plain = match subquery(part) {
-        Some(inner) => is_plain(&inner.subquery) || is_apart(&inner.subquery)?,
-        None => false,
-    };
-    debug_assert!(!is_plain || has_joins(part, input)?, "a plain subquery without joins: {part}");
-    Ok(is_plain || has_joins(part, input)?)
-}
-
-fn is_subquery(part: &Expr) -> bool {
-    matches!(part, Expr::InSubquery(_) | Expr::Exists(_) | Expr::ScalarSubquery(_) | Expr::SetComparison(_))
-}
-
-/// True for a subquery that reads nothing of an outer query, and has no subqueries itself: it is joined as it is.
-fn is_apart(plan: &LogicalPlan) -> Result<bool> {
-    let binds = |part: &Expr| is_subquery(part) || matches!(part, Expr::OuterReferenceColumn(..));
-    Ok(!plan.exists(|node| {
-        let mut found = false;
-        node.apply_expressions(|expr| {
-            found |= expr.exists(|part| Ok(binds(part)))?;
-            Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-        })?;
-        Ok(found)
-    })?)
-}
-
-/// True for filtered rows of one table or view: DataFusion's rule takes the conditions of these out without a look.
-fn is_plain(plan: &LogicalPlan) -> bool {
-    let is_plain_condition = |part: &Expr| part.exists(|part| Ok(is_subquery(part))).is_ok_and(|found| !found);
-    match plan {
-        LogicalPlan::Projection(of) => {
-            let are_columns = of.expr.iter().all(|expr| matches!(expr, Expr::Column(_)));
-            are_columns && matches!(of.input.as_ref(), LogicalPlan::Filter(_)) && is_plain(&of.input)
-        }
-        LogicalPlan::Filter(of) => match of.input.as_ref() {
-            LogicalPlan::TableScan(_) => is_plain_condition(&of.predicate),
-            LogicalPlan::SubqueryAlias(alias) => {
-                matches!(alias.input.as_ref(), LogicalPlan::TableScan(_)) && is_plain_condition(&of.predicate)
-            }
-            _ => false,
-        },
-        _ => false,
-    }
-}
-
-/// The same, as the rule shows it.
-fn has_joins(part: &Expr, input: &Arc<LogicalPlan>) -> Result<bool> {
     let filter = LogicalPlan::Filter(Filter::try_new(part.clone(), Arc::clone(input))?);
     // Names of this context end with it: those of the statement are not used up.
     let Ok(plan) = DecorrelatePredicateSubquery::new().rewrite(filter, &OptimizerContext::new()) else {
