@@ -7,7 +7,7 @@
 //!
 //! Signals   are looked at every 50 ms while a query runs: Ctrl-C drops it.
 //! Forks     a forked process gets an error: tokio's threads are not there, and no device can be used.
-//! Exit      the module registers [`leave`], so that devices close before the driver's exit handlers.
+//! Exit      the module registers `leave`, so that devices close before the driver's exit handlers.
 
 mod frames;
 mod parameters;
