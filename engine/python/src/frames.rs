@@ -143,7 +143,7 @@ impl PartitionStream for Rows {
 
 /// The rows of a frame, in memory of their own.
 fn copied(frame: &Py<PyAny>, schema: &SchemaRef) -> Result<Vec<RecordBatch>> {
-    // Whoever writes into the frame holds the GIL.
+    // Python code that writes into the frame holds the GIL.
     Python::attach(|py| {
         let raised = |error: PyErr| DataFusionError::External(Box::new(error));
         let (now, batches) = rows(frame.bind(py)).map_err(raised)?;

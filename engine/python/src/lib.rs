@@ -83,7 +83,7 @@ fn wait<T: Send + 'static>(
     let runtime = runtime()?;
     let (sender, mut done) = oneshot::channel();
     let task = runtime.spawn(async move {
-        // Nobody waits for what a signal has ended.
+        // After a signal the receiver is gone.
         let _ = sender.send(work.await);
     });
     let ended = py.detach(|| {
@@ -148,7 +148,7 @@ impl Trouble {
     }
 }
 
-/// What Python raised inside a query, whatever was wrapped around it.
+/// The Python exception inside a query's error, through all errors that wrap it.
 fn raised(error: &DataFusionError) -> Option<PyErr> {
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = next {

@@ -128,7 +128,7 @@ async fn options_of_the_configuration_are_those_of_the_session() {
     assert!(error.to_string().contains("while the device is open"), "{error}");
 }
 
-/// No option of these is another test's: nobody else shares their engine.
+/// A builder whose memory limit is its test's alone, so that no other test shares the engine.
 fn shared(bytes: usize) -> MillpondBuilder {
     Millpond::builder().with_device(DeviceChoice::Sim).with_memory_limit(bytes)
 }
