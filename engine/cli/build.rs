@@ -1,9 +1,9 @@
-//! Tells the program the commit that it is built from, where that is known: `MILLPOND_COMMIT`, or what git says of this folder.
+//! Tells the program the commit that it is built from, where that is known: `BUILD_COMMIT`, or what git says of this folder.
 
 use std::process::Command;
 
 fn main() {
-    println!("cargo::rerun-if-env-changed=MILLPOND_COMMIT");
+    println!("cargo::rerun-if-env-changed=BUILD_COMMIT");
     let git = |arguments: &[&str]| {
         let output = Command::new("git").args(arguments).output().ok()?;
         let text = String::from_utf8(output.stdout).ok()?;
@@ -13,7 +13,7 @@ fn main() {
     if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]) {
         println!("cargo::rerun-if-changed={log}");
     }
-    let given = std::env::var("MILLPOND_COMMIT").ok();
+    let given = std::env::var("BUILD_COMMIT").ok();
     let commit = given.filter(|commit| !commit.is_empty()).or_else(|| git(&["rev-parse", "--short=9", "HEAD"]));
-    println!("cargo::rustc-env=MILLPOND_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
+    println!("cargo::rustc-env=BUILD_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
 }

@@ -7,7 +7,7 @@ use millpond::datafusion::DATAFUSION_VERSION;
 /// Millpond's version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The commit, or `unknown`.
-pub const COMMIT: &str = env!("MILLPOND_COMMIT");
+pub const COMMIT: &str = env!("BUILD_COMMIT");
 /// Least versions that published packages need.
 pub const GLIBC_FLOOR: &str = "2.28";
 pub const DRIVER_FLOOR: &str = "535";

@@ -25,7 +25,7 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, Tr
 use datafusion::common::{Column, DFSchema};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Exists, InSubquery};
-use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
+use datafusion::logical_expr::utils::{conjunction, split_conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{
     Aggregate, Expr, Filter, Join, JoinType, LogicalPlan, Projection, Subquery, Window, not,
 };
@@ -201,27 +201,28 @@ fn replace_value(expression: Expr, lowering: &mut Lowering<'_>) -> Result<Expr> 
 }
 
 fn lower_filter(filter: Filter, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-    let Filter { predicate, input, .. } = filter;
-    let schema = Arc::clone(input.schema());
+    let schema = Arc::clone(filter.input.schema());
     // A first look: what stays goes below what is joined.
     let (mut stay, mut go) = (vec![], vec![]);
-    for part in split_conjunction_owned(predicate.clone()) {
-        if !holds(&part)? {
+    for part in split_conjunction(&filter.predicate) {
+        if !holds(part)? {
             stay.push(part);
             continue;
         }
         let mut look = Lowering::look(Arc::clone(&schema), config);
         let is_replaced = replace(part.clone(), Place::Top, &mut look)?.transformed;
-        match !is_replaced && trusted::is_answered(&part, &input)? {
+        match !is_replaced && trusted::is_answered(part, &schema)? {
             true => stay.push(part),
             // All of it: DataFusion's rule fails on what is left beside what was joined.
-            false => go.push(part),
+            false => go.push(part.clone()),
         }
     }
     if go.is_empty() {
-        return Ok(Transformed::no(LogicalPlan::Filter(Filter::try_new(predicate, input)?)));
+        return Ok(Transformed::no(LogicalPlan::Filter(filter)));
     }
-    let input = match conjunction(stay) {
+    let stay = conjunction(stay.into_iter().cloned());
+    let input = filter.input;
+    let input = match stay {
         Some(predicate) => LogicalPlan::Filter(Filter::try_new(predicate, input)?),
         None => Arc::unwrap_or_clone(input),
     };

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchema, ExprSchema};
+use datafusion::common::{Column, DFSchema, DFSchemaRef, ExprSchema};
 use datafusion::error::Result;
 use datafusion::logical_expr::logical_plan::{FetchType, SkipType};
 use datafusion::logical_expr::utils::{merge_schema, split_conjunction};
-use datafusion::logical_expr::{Distinct, Expr, ExprSchemable, Filter, JoinType, LogicalPlan, Operator};
+use datafusion::logical_expr::{Distinct, EmptyRelation, Expr, ExprSchemable, Filter, JoinType, LogicalPlan, Operator};
 use datafusion::optimizer::decorrelate_predicate_subquery::DecorrelatePredicateSubquery;
 use datafusion::optimizer::{OptimizerContext, OptimizerRule};
 
@@ -65,15 +65,17 @@ fn shares_names(plan: &LogicalPlan) -> Result<bool> {
     plan.exists(|node| Ok(outer.iter().any(|column| node.schema().has_column(column))))
 }
 
-/// True if DataFusion's rule finds joins for a condition above `input`, at all levels.
-pub(super) fn is_answered(part: &Expr, input: &Arc<LogicalPlan>) -> Result<bool> {
-    let filter = LogicalPlan::Filter(Filter::try_new(part.clone(), Arc::clone(input))?);
+/// True if DataFusion's rule finds joins for a condition above rows of `schema`, at all levels.
+pub(super) fn is_answered(part: &Expr, schema: &DFSchemaRef) -> Result<bool> {
+    // The rule looks at the columns of its input alone: a leaf has them as well, and no walk goes below it.
+    let rows = LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, schema: Arc::clone(schema) });
+    let filter = LogicalPlan::Filter(Filter::try_new(part.clone(), Arc::new(rows))?);
     // Names of this context end with it: those of the statement are not used up.
     let Ok(plan) = DecorrelatePredicateSubquery::new().rewrite(filter, &OptimizerContext::new()) else {
         return Ok(false);
     };
     let left = plan.data.exists(|node| Ok(super::holds_membership(node)))?;
-    Ok(!left && !reads(&plan.data, input.schema())? && has_its_columns(&plan.data)?)
+    Ok(!left && !reads(&plan.data, schema)? && has_its_columns(&plan.data)?)
 }
 
 /// False if a node reads a column that none of its inputs has.
