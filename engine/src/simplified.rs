@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, DFSchemaRef, exec_err, internal_err};
+use datafusion::common::{DFSchema, DFSchemaRef, ScalarValue, exec_err, internal_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{BinaryExpr, Case, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
@@ -169,8 +169,12 @@ fn is_alone<'s>(part: &Expr, schema: &impl Fn() -> Option<&'s DFSchema>) -> bool
     match part {
         Expr::Cast(cast) => loses(&cast.expr, cast.field.data_type(), false, schema),
         Expr::TryCast(cast) => loses(&cast.expr, cast.field.data_type(), true, schema),
-        Expr::BinaryExpr(BinaryExpr { op: Operator::Plus | Operator::Minus | Operator::Multiply, .. }) => {
-            may_become_constant(part)
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Plus | Operator::Minus | Operator::Multiply, right }) => {
+            // With NULL the value is NULL, which no type is too narrow for.
+            let is_null = |side: &Expr| bare(side).as_literal().is_some_and(ScalarValue::is_null);
+            !is_null(left)
+                && !is_null(right)
+                && may_become_constant(part)
                 && schema().is_some_and(|schema| match reads_columns(part) {
                     // What the operands will be is not known yet.
                     true => part.get_type(schema).is_ok_and(|of| of.is_integer()),
