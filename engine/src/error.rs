@@ -16,7 +16,7 @@ use crate::panics::Whose;
 #[non_exhaustive]
 pub enum EngineError {
     /// The device that was asked for is not there.
-    #[error("device {device} is not available: {reason}; use --device auto or --device cpu to run on the CPU")]
+    #[error("device {device} is not available: {reason}; choose device auto or cpu to run on the CPU")]
     DeviceMissing {
         /// The device as it was asked for.
         device: String,

@@ -96,7 +96,7 @@ class Connection:
                 f"a {type(frame).__module__}.{type(frame).__qualname__} is no frame: it has neither __arrow_c_stream__ nor "
                 "__arrow_c_array__; make a pyarrow.Table or a polars.DataFrame of it"
             )
-        self._session.register(name, frame, live)
+        self._session.register(name, _readable(frame), live)
         return self
 
     def unregister(self, name):
@@ -298,6 +298,33 @@ class _PandasStream:
         return pyarrow.Table.from_pandas(self._frame).__arrow_c_stream__(requested_schema)
 
 
+def _readable(frame):
+    """The frame, or a copy of it that Arrow's C interface carries.
+
+    Polars gives addresses for its type Object, and a Null column with a buffer that the interface does not have. Slices of pyarrow's
+    structures within structures are copied: the Rust crate of Arrow cannot read them.
+    """
+    polars, pyarrow = _sys.modules.get("polars"), _sys.modules.get("pyarrow")
+    if polars is not None and isinstance(frame, polars.DataFrame):
+        for name, of in frame.schema.items():
+            if of in (polars.Object, polars.Null):
+                raise UsageError(f"column {name!r} is of Polars' type {of}, which is no type of SQL: cast it, or drop it")
+    if pyarrow is not None and isinstance(frame, (pyarrow.Table, pyarrow.RecordBatch)):
+        if any(_has_nested(field.type, pyarrow.types) for field in frame.schema):
+            sink = pyarrow.BufferOutputStream()
+            with pyarrow.ipc.new_stream(sink, frame.schema) as writer:
+                writer.write(frame)
+            return pyarrow.ipc.open_stream(sink.getvalue()).read_all()
+    return frame
+
+
+def _has_nested(of, types):
+    """True for a structure within a structure or a list of a fixed size, at any depth."""
+    children = [of.field(place).type for place in range(of.num_fields)]
+    is_cut = types.is_struct(of) or types.is_fixed_size_list(of)
+    return any(is_cut and types.is_struct(child) or _has_nested(child, types) for child in children)
+
+
 def _is_pandas(frame):
     pandas = _sys.modules.get("pandas")
     return pandas is not None and isinstance(frame, pandas.DataFrame)
@@ -323,7 +350,7 @@ _MICROSECOND = _datetime.timedelta(microseconds=1)
 
 def _parameter(value):
     """A value as its kind and what the native half makes it of."""
-    if value is None:
+    if value is None or type(value).__name__ in ("NaTType", "NAType"):
         return ("null", None)
     if isinstance(value, bool):
         return ("bool", value)
@@ -340,15 +367,23 @@ def _parameter(value):
     if isinstance(value, (bytes, bytearray, memoryview)):
         return ("bytes", bytes(value))
     if isinstance(value, _datetime.datetime):
+        if getattr(value, "nanosecond", 0):
+            # A pandas.Timestamp.
+            return ("timestamp_ns" if value.tzinfo is None else "instant_ns", value.value)
         if value.tzinfo is None:
             return ("timestamp", (value - _EPOCH) // _MICROSECOND)
         return ("instant", (value - _EPOCH_UTC) // _MICROSECOND)
     if isinstance(value, _datetime.date):
         return ("date", value.toordinal() - _EPOCH.toordinal())
     if isinstance(value, _datetime.time):
+        if value.tzinfo is not None:
+            raise UsageError(f"parameter {value!r} has a time zone, which SQL's TIME does not: give a datetime, or the time without it")
         return ("time", ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond)
     if isinstance(value, _datetime.timedelta):
-        return ("duration", (value // _MICROSECOND) * 1000)
+        nanoseconds = (value // _MICROSECOND) * 1000 + getattr(value, "nanoseconds", 0)
+        if not -(2**63) <= nanoseconds < 2**63:
+            raise UsageError(f"parameter {value} is longer than 292 years, the longest interval of nanoseconds")
+        return ("duration", nanoseconds)
     if isinstance(value, _decimal.Decimal):
         return ("decimal", _decimal_parts(value))
     if isinstance(value, (list, tuple)):

@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, MutableArrayData, RecordBatch, make_array};
@@ -27,19 +28,30 @@ use millpond::datafusion::logical_expr::Expr;
 use millpond::datafusion::physical_plan::ExecutionPlan;
 use millpond::datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use millpond::datafusion::physical_plan::streaming::PartitionStream;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3_arrow::input::AnyRecordBatch;
 
+use crate::ending::Returning;
 use crate::{Trouble, UsageError};
 
 /// The rows of a frame now.
 fn rows(frame: &Bound<'_, PyAny>) -> PyResult<(SchemaRef, Vec<RecordBatch>)> {
-    let reader = frame.extract::<AnyRecordBatch>()?.into_reader()?;
+    let unreadable = |why: &dyn fmt::Display| UsageError::new_err(format!("the frame cannot be read: {why}"));
+    let reader = frame.extract::<AnyRecordBatch>().and_then(AnyRecordBatch::into_reader);
+    let reader = reader.map_err(|error| match error.is_instance_of::<PyValueError>(frame.py()) {
+        // What is a single column, such as a Series.
+        true => unreadable(&format!("{}; it takes a frame of columns", error.value(frame.py()))),
+        false => error,
+    })?;
     // What the library notes of itself there is not true of answers: pandas notes the types of its columns.
     let schema: SchemaRef = Arc::new(reader.schema().as_ref().clone().with_metadata(HashMap::new()));
     let batches = reader.map(|batch| RecordBatch::try_new(Arc::clone(&schema), batch?.columns().to_vec()));
-    let batches = batches.collect::<Result<Vec<_>, ArrowError>>();
-    let batches = batches.map_err(|error| UsageError::new_err(format!("the frame cannot be read: {error}")))?;
+    // Arrow's crate panics on slices of structures within structures (`ArrayData::slice` cuts twice).
+    let batches = catch_unwind(AssertUnwindSafe(|| batches.collect::<Result<Vec<_>, ArrowError>>()));
+    let batches =
+        batches.map_err(|_| unreadable(&"it is a slice of structures within structures: register a copy of it"))?;
+    let batches = batches.map_err(|error| unreadable(&error))?;
     Ok((schema, batches))
 }
 
@@ -47,7 +59,7 @@ fn rows(frame: &Bound<'_, PyAny>) -> PyResult<(SchemaRef, Vec<RecordBatch>)> {
 pub fn table(frame: &Bound<'_, PyAny>, live: bool) -> PyResult<Arc<dyn TableProvider>> {
     let (schema, batches) = rows(frame)?;
     if live {
-        return Ok(Arc::new(LiveFrame { frame: frame.clone().unbind(), schema }));
+        return Ok(Arc::new(LiveFrame { frame: Arc::new(frame.clone().unbind()), schema }));
     }
     // One partition: rows keep their order.
     let table = MemTable::try_new(schema, vec![batches]);
@@ -75,7 +87,8 @@ pub fn unregister(session: &Millpond, name: &str) -> Result<bool> {
 
 /// A frame that may change between queries.
 struct LiveFrame {
-    frame: Py<PyAny>,
+    /// Counted here: a count of Python's wants the GIL.
+    frame: Arc<Py<PyAny>>,
     schema: SchemaRef,
 }
 
@@ -102,8 +115,7 @@ impl TableProvider for LiveFrame {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let frame = Python::attach(|py| self.frame.clone_ref(py));
-        let rows = Arc::new(Rows { frame, schema: Arc::clone(&self.schema) });
+        let rows = Arc::new(Rows { frame: Arc::clone(&self.frame), schema: Arc::clone(&self.schema) });
         let table = StreamingTable::try_new(Arc::clone(&self.schema), vec![rows])?;
         table.scan(state, projection, filters, limit).await
     }
@@ -111,7 +123,7 @@ impl TableProvider for LiveFrame {
 
 /// The rows of a frame when a query begins to read them.
 struct Rows {
-    frame: Py<PyAny>,
+    frame: Arc<Py<PyAny>>,
     schema: SchemaRef,
 }
 
@@ -127,7 +139,7 @@ impl PartitionStream for Rows {
     }
 
     fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let frame = Python::attach(|py| self.frame.clone_ref(py));
+        let frame = Arc::clone(&self.frame);
         let schema = Arc::clone(&self.schema);
         let read = tokio::task::spawn_blocking(move || copied(&frame, &schema));
         let batches = async move {
@@ -143,6 +155,7 @@ impl PartitionStream for Rows {
 
 /// The rows of a frame, in memory of their own.
 fn copied(frame: &Py<PyAny>, schema: &SchemaRef) -> Result<Vec<RecordBatch>> {
+    let Some(_returning) = Returning::begin() else { return exec_err!("Python has ended before the frame was read") };
     // Python code that writes into the frame holds the GIL.
     Python::attach(|py| {
         let raised = |error: PyErr| DataFusionError::External(Box::new(error));

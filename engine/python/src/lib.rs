@@ -9,6 +9,7 @@
 //! Forks     a forked process gets an error: tokio's threads are not there, and no device can be used.
 //! Exit      the module registers `leave`, so that devices close before the driver's exit handlers.
 
+mod ending;
 mod frames;
 mod parameters;
 mod show;
@@ -16,6 +17,7 @@ mod show;
 use std::ffi::OsString;
 use std::future::Future;
 use std::mem;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -30,12 +32,14 @@ use millpond_cli::error::{CliError, Exit};
 use millpond_cli::statements::{self, Statement};
 use millpond_cli::unreadable::{planning_error, statement_error};
 use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyRuntimeError};
+use pyo3::exceptions::{PyException, PyImportError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
+use pyo3::{ffi, intern};
 use pyo3_arrow::{PyRecordBatch, PyScalar, PyTable};
 use tokio::runtime::Runtime;
-use tokio::sync::oneshot;
+
+use ending::Returning;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -81,29 +85,45 @@ fn wait<T: Send + 'static>(
     work: impl Future<Output = Result<T, Trouble>> + Send + 'static,
 ) -> PyResult<T> {
     let runtime = runtime()?;
-    let (sender, mut done) = oneshot::channel();
+    // A clock of tokio's would stand still while a query keeps all of its threads busy.
+    let (sender, done) = mpsc::sync_channel(1);
     let task = runtime.spawn(async move {
         // After a signal the receiver is gone.
         let _ = sender.send(work.await);
     });
-    let ended = py.detach(|| {
-        loop {
-            let step = runtime.block_on(async { tokio::time::timeout(SIGNALS, &mut done).await });
+    // Python handles signals in its main thread alone.
+    let handles_signals = is_main_thread(py)?;
+    let (ended, returning) = py.detach(move || {
+        let ended = loop {
+            let step = match handles_signals {
+                true => done.recv_timeout(SIGNALS),
+                false => done.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
             match step {
-                Ok(ended) => break Ok(ended),
-                Err(_) => {
+                Ok(ended) => break Ok(Some(ended)),
+                Err(RecvTimeoutError::Disconnected) => break Ok(None),
+                Err(RecvTimeoutError::Timeout) => {
                     if let Err(raised) = Python::attach(|py| py.check_signals()) {
                         task.abort();
                         break Err(raised);
                     }
                 }
             }
-        }
-    })?;
-    match ended {
-        Ok(result) => result.map_err(Trouble::into_py),
-        Err(_) => Err(PyRuntimeError::new_err("the query's task has ended without a result")),
+        };
+        let returning = if handles_signals { None } else { Some(Returning::or_park()) };
+        (ended, returning)
+    });
+    drop(returning);
+    match ended? {
+        Some(result) => result.map_err(Trouble::into_py),
+        None => Err(PyRuntimeError::new_err("the query's task has ended without a result")),
     }
+}
+
+fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
+    let threading = py.import(intern!(py, "threading"))?;
+    let this = threading.call_method0(intern!(py, "get_ident"))?;
+    this.eq(threading.call_method0(intern!(py, "main_thread"))?.getattr(intern!(py, "ident"))?)
 }
 
 /// Why a statement gave no answer.
@@ -257,7 +277,12 @@ impl Session {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         runtime()?;
         let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).take();
-        py.detach(|| drop(session));
+        // The device may close here.
+        let returning = py.detach(|| {
+            drop(session);
+            Returning::or_park()
+        });
+        drop(returning);
         Ok(())
     }
 }
@@ -487,13 +512,23 @@ fn program(py: Python<'_>, arguments: Vec<OsString>) {
 #[pyfunction]
 fn leave(py: Python<'_>) {
     if RUNTIME.get().is_some_and(|(process, _)| *process == std::process::id()) {
-        py.detach(|| millpond::leave(LEAVING));
+        py.detach(|| {
+            ending::begin(LEAVING);
+            millpond::leave(LEAVING);
+        });
     }
 }
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
+    // SAFETY: the thread holds the GIL of an interpreter, which lives at least as long as this call.
+    let interpreter = unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) };
+    if interpreter != 0 {
+        return Err(PyImportError::new_err(
+            "millpond runs in the main interpreter of a process: import it there, or in a process of its own",
+        ));
+    }
     module.add_class::<Session>()?;
     module.add_class::<Stream>()?;
     module.add_class::<Answer>()?;

@@ -38,6 +38,8 @@ fn scalar(value: &Bound<'_, PyAny>) -> PyResult<ScalarValue> {
         "time" => ScalarValue::Time64Microsecond(Some(value.extract()?)),
         "timestamp" => ScalarValue::TimestampMicrosecond(Some(value.extract()?), None),
         "instant" => ScalarValue::TimestampMicrosecond(Some(value.extract()?), Some("+00:00".into())),
+        "timestamp_ns" => ScalarValue::TimestampNanosecond(Some(value.extract()?), None),
+        "instant_ns" => ScalarValue::TimestampNanosecond(Some(value.extract()?), Some("+00:00".into())),
         "duration" => ScalarValue::IntervalMonthDayNano(Some(arrow::datatypes::IntervalMonthDayNano::new(
             0,
             0,

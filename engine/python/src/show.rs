@@ -103,6 +103,7 @@ pub fn html(schema: &SchemaRef, batches: &[RecordBatch], report: &QueryReport) -
 }
 
 fn escaped(text: &str) -> String {
+    let text: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

@@ -94,6 +94,32 @@ class Frames(unittest.TestCase):
         with self.assertRaisesRegex(millpond.Error, "t"):
             con.sql("SELECT * FROM t")
 
+    def test_frames_that_arrow_does_not_carry(self):
+        nested = pyarrow.table({"a": [{"b": {"c": n, "d": str(n)}} for n in range(10)]})
+        con = connect().register("t", nested.slice(3, 4))
+        self.assertEqual(con.sql("SELECT * FROM t").arrow().to_pylist(), nested.slice(3, 4).to_pylist())
+        cases = [
+            (polars.DataFrame({"a": [None, None]}), "column 'a' is of Polars' type Null"),
+            (polars.DataFrame({"a": [object()]}, schema={"a": polars.Object}), "column 'a' is of Polars' type Object"),
+            (polars.Series("a", [1, 2]), "a frame of columns"),
+            (pyarrow.array([1, 2]), "a frame of columns"),
+            ({"a": [1]}, "a builtins.dict is no frame"),
+        ]
+        for frame, words in cases:
+            with self.assertRaisesRegex(millpond.UsageError, words):
+                con.register("u", frame)
+
+    def test_parameters_of_pandas(self):
+        con = connect()
+        moment = pandas.Timestamp("2024-02-29 12:00:01.123456789")
+        self.assertEqual(con.sql("SELECT $1 = TIMESTAMP '2024-02-29T12:00:01.123456789'", [moment]).fetchall(), [(True,)])
+        zoned = moment.tz_localize("Europe/Rome")
+        self.assertEqual(con.sql("SELECT $1 = TIMESTAMP '2024-02-29T11:00:01.123456789Z'", [zoned]).fetchall(), [(True,)])
+        span = [pandas.Timedelta(1_001, "ns")]
+        self.assertEqual(con.sql("SELECT CAST($1 AS INTERVAL) = INTERVAL '1001 nanoseconds'", span).fetchall(), [(True,)])
+        for nothing in (pandas.NaT, pandas.NA, numpy.datetime64("NaT")):
+            self.assertEqual(con.sql("SELECT $1 IS NULL", [nothing]).fetchall(), [(True,)], repr(nothing))
+
     def test_frames_join_files_and_each_other(self):
         rates = polars.DataFrame({"of": ["kitchen", "garden", "living"], "rate": [0.19, 0.07, 0.19]})
         con = connect().register("rates", rates)

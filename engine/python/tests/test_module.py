@@ -89,9 +89,10 @@ class Statements(unittest.TestCase):
 
     def test_parameters_that_are_refused(self):
         for params, words in [
-            ([], "parameter $1 has no value"), ([1, 2], "a value is given for $2"), ([2**64], "more than 64 bits"),
+            ([], "parameter $1 has no value"), ([1, 2], "a value is given for parameter $2, and the statement reads only $1"), ([2**64], "more than 64 bits"),
             ([object()], "builtins.object cannot be a parameter"), ([decimal.Decimal("NaN")], "no decimal that SQL has"),
             ([decimal.Decimal("1E+40")], "41 digits"), ([[1, "a", b"c"]], "list of several types"),
+            ([datetime.time(1, tzinfo=datetime.timezone.utc)], "has a time zone"), ([datetime.timedelta(days=10**6)], "longer than 292 years"),
         ]:
             with self.assertRaises(millpond.Error, msg=params) as raised:
                 self.con.sql("SELECT $1", params).fetchall()
@@ -290,6 +291,42 @@ print("parent:", status, con.sql("SELECT 2").fetchall(), result.fetchall(), flus
         self.assertEqual(len(lines), 3, said)
         self.assertRegex(lines[0], "child: millpond was opened by process [0-9]+, of which this one is a fork")
         self.assertEqual(lines[1:], ["again: True", "parent: 0 [(2,)] [(1,)]"])
+
+    def test_daemon_threads_end_with_python(self):
+        code = f"""
+import millpond, threading, time
+con = millpond.connect("sim")
+def ask():
+    while True:
+        con.sql("SELECT category, count(*) FROM '{SALES}' GROUP BY category").fetchall()
+for _ in range(4):
+    threading.Thread(target=ask, daemon=True).start()
+time.sleep(1)
+print("end")
+"""
+        for _ in range(3):
+            said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+            self.assertEqual((said.stdout, said.returncode), ("end\n", 0), said)
+
+    def test_a_second_interpreter_is_refused(self):
+        code = """
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+second = interpreters.create()
+said = "try:\\n    import millpond\\nexcept ImportError as error:\\n    print(error, flush=True)"
+interpreters.run_string(second, said)
+import millpond
+print(millpond.sql("SELECT 1").fetchall())
+"""
+        said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+        if "No module named" in said.stderr:
+            self.skipTest("this Python has no second interpreter")
+        self.assertEqual(said.returncode, 0, said)
+        refused, answer = said.stdout.splitlines()
+        self.assertRegex(refused, "main interpreter|subinterpreters")
+        self.assertEqual(answer, "[(1,)]")
 
     def test_the_program_is_the_same(self):
         code = "import millpond; millpond._program()"

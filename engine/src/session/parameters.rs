@@ -25,22 +25,17 @@ pub(super) fn check(plan: &LogicalPlan, values: &ParamValues) -> Result<()> {
         ParamValues::List(values) => (1..=values.len()).map(|number| format!("${number}")).collect(),
         ParamValues::Map(values) => values.keys().map(|name| format!("${name}")).collect(),
     };
-    let names = |of: &BTreeSet<String>| match of.is_empty() {
-        true => "none".to_string(),
-        false => of.iter().map(String::as_str).collect::<Vec<_>>().join(", "),
-    };
+    let names = |of: &BTreeSet<String>| of.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     if let Some(missing) = asked.difference(&given).next() {
+        let given = if given.is_empty() { "none".to_string() } else { format!("those of {}", names(&given)) };
         return plan_err!(
-            "parameter {missing} has no value: the statement has {}, and values are given for {}",
-            names(&asked),
-            names(&given)
+            "parameter {missing} has no value: the statement reads {}, and the given values are {given}",
+            names(&asked)
         );
     }
     if let Some(unused) = given.difference(&asked).next() {
-        return plan_err!(
-            "a value is given for {unused}, which the statement does not have: its parameters are {}",
-            names(&asked)
-        );
+        let asked = if asked.is_empty() { "no parameter".to_string() } else { format!("only {}", names(&asked)) };
+        return plan_err!("a value is given for parameter {unused}, and the statement reads {asked}");
     }
     Ok(())
 }
