@@ -128,12 +128,13 @@ fn schema_of(plan: &LogicalPlan) -> Result<DFSchemaRef> {
 
 /// True for an expression with a part that the simplifier would change wrongly. `filters` is set where FALSE and NULL are the same.
 fn has_risks<'s>(expr: &Expr, filters: bool, schema: &impl Fn() -> Option<&'s DFSchema>) -> bool {
+    let is_plain = |expr: &Expr| matches!(expr, Expr::Column(_) | Expr::Literal(..));
     let mut expr = expr;
     while let Expr::Alias(alias) = expr {
         expr = &alias.expr;
     }
     // Most expressions of projections.
-    if matches!(expr, Expr::Column(_) | Expr::Literal(..)) {
+    if is_plain(expr) {
         return false;
     }
     let mut parts = vec![(expr, filters)];
@@ -144,15 +145,19 @@ fn has_risks<'s>(expr: &Expr, filters: bool, schema: &impl Fn() -> Option<&'s DF
         match part {
             Expr::BinaryExpr(BinaryExpr { op: op @ (Operator::And | Operator::Or | Operator::BitwiseXor), .. }) => {
                 let terms = chain(part, *op);
-                if meeting(&terms, *op, filters).contains(&true) {
+                let may_meet =
+                    *op == Operator::BitwiseXor || terms.iter().filter(|term| may_be_list(term)).nth(1).is_some();
+                if may_meet && meeting(&terms, *op, filters).contains(&true) {
                     return true;
                 }
                 let filters = filters && *op != Operator::BitwiseXor;
-                parts.extend(terms.into_iter().map(|term| (term, filters)));
+                parts.extend(terms.into_iter().filter(|term| !is_plain(term)).map(|term| (term, filters)));
             }
             _ => {
                 let pushed = part.apply_children(|child| {
-                    parts.push((child, false));
+                    if !is_plain(child) {
+                        parts.push((child, false));
+                    }
                     Ok(TreeNodeRecursion::Continue)
                 });
                 if pushed.is_err() {
@@ -357,6 +362,16 @@ struct List<'e> {
     negated: bool,
     /// Has an item that is NULL, or no constant.
     unknown: bool,
+}
+
+/// False for a term that [`list_in`] finds no list in, of which a look at its operator tells.
+fn may_be_list(term: &Expr) -> bool {
+    match term {
+        Expr::Not(of) => may_be_list(of),
+        Expr::InList(_) => true,
+        Expr::BinaryExpr(of) => matches!(of.op, Operator::Or | Operator::And),
+        _ => false,
+    }
 }
 
 /// The list that a term is: IN, NOT IN, or comparisons of one column in a row.

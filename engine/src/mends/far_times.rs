@@ -12,7 +12,7 @@ use datafusion::logical_expr::expr::{Cast, Expr};
 use datafusion::logical_expr::{LogicalPlan, lit};
 
 /// The cast to microseconds in the place of one that nanoseconds have no value for.
-fn reaching(part: &Expr) -> Option<Expr> {
+pub(super) fn reaching(part: &Expr) -> Option<Expr> {
     let Expr::Cast(cast) = part else { return None };
     let (Expr::Literal(text, _), DataType::Timestamp(TimeUnit::Nanosecond, zone)) =
         (cast.expr.as_ref(), cast.field.data_type())

@@ -93,7 +93,7 @@ pub(crate) fn relation_planners() -> Vec<Arc<dyn RelationPlanner>> {
 
 /// True if `is` is true of a node of the plan, or of one of its subqueries. It is handed each node, from the top down, and whether a part
 /// of the node's expressions is one of `parts`. Each expression is walked through once: DataFusion's own walk needs one for subqueries.
-fn any(
+pub(crate) fn any(
     plan: &LogicalPlan,
     parts: fn(&Expr) -> bool,
     is: &mut dyn FnMut(&LogicalPlan, bool) -> Result<bool>,
@@ -131,10 +131,11 @@ fn any(
 /// True for an expression of a kind that one of the mends is about: most plans have none.
 fn is_candidate(part: &Expr) -> bool {
     match part {
-        Expr::SimilarTo(_) | Expr::InList(_) | Expr::WindowFunction(_) => true,
+        Expr::SimilarTo(_) | Expr::WindowFunction(_) => true,
+        Expr::InList(_) => zeros::has_zero(part),
         Expr::AggregateFunction(of) => of.params.distinct || matches!(of.func.name(), "min" | "max"),
         Expr::Case(case) => case.expr.is_some(),
-        Expr::Cast(cast) => cast.field.data_type().is_temporal() && cast.expr.as_literal().is_some(),
+        Expr::Cast(_) => far_times::reaching(part).is_some(),
         Expr::ScalarFunction(call) => call.func.name() == "nullif",
         _ => false,
     }

@@ -69,13 +69,19 @@ fn compared(part: &Expr) -> Vec<&Expr> {
 }
 
 /// True for a list with a zero that DataFusion asks by a table of its values.
-fn has_zero(part: &Expr) -> bool {
+pub(super) fn has_zero(part: &Expr) -> bool {
     matches!(part, Expr::InList(list) if list.list.iter().any(is_zero))
 }
 
 /// True for a constant that is zero, of any type.
 pub(crate) fn is_zero(item: &Expr) -> bool {
     match item {
+        // Most lists are of texts, and a number that is zero has the digit, or an exponent.
+        Expr::Literal(value, _)
+            if value.try_as_str().is_some_and(|of| !of.is_some_and(|of| of.contains(['0', 'e', 'E']))) =>
+        {
+            false
+        }
         Expr::Literal(value, _) => value
             .cast_to(&DataType::Float64)
             .is_ok_and(|value| matches!(value, ScalarValue::Float64(Some(value)) if value == 0.0)),

@@ -14,9 +14,10 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{NullTreatment, WindowFunction};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Window, WindowFunctionDefinition, when};
-use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 use crate::expr::builtin::is_own_aggregate;
+use crate::mends::any;
 use crate::operator::window::pairs::statistic;
 use crate::options::MillpondOptions;
 
@@ -29,22 +30,33 @@ impl OptimizerRule for FilterInArgument {
         "millpond_filter_in_window_argument"
     }
 
-    fn apply_order(&self) -> Option<ApplyOrder> {
-        Some(ApplyOrder::BottomUp)
-    }
-
+    /// The walk is the rule's own, since most plans have no window.
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         let options = config.options();
         let enabled = options.extensions.get::<MillpondOptions>().is_some_and(|options| options.enabled);
-        let LogicalPlan::Window(window) = plan else { return Ok(Transformed::no(plan)) };
-        if !enabled || !window.window_expr.iter().any(|expr| filtered(expr, window.input.schema()).is_some()) {
-            return Ok(Transformed::no(LogicalPlan::Window(window)));
+        if !enabled
+            || !any(&plan, |_| false, &mut |node, _| {
+                Ok(matches!(node, LogicalPlan::Window(window) if has_filter(window)))
+            })?
+        {
+            return Ok(Transformed::no(plan));
         }
-        let Window { input, window_expr, schema, .. } = window;
-        let window_expr =
-            window_expr.into_iter().map(|expr| without_filter(expr, input.schema())).collect::<Result<Vec<_>>>()?;
-        Ok(Transformed::yes(LogicalPlan::Window(Window { input, window_expr, schema })))
+        plan.transform_up_with_subqueries(|node| {
+            let LogicalPlan::Window(window) = node else { return Ok(Transformed::no(node)) };
+            if !has_filter(&window) {
+                return Ok(Transformed::no(LogicalPlan::Window(window)));
+            }
+            let Window { input, window_expr, schema, .. } = window;
+            let window_expr =
+                window_expr.into_iter().map(|expr| without_filter(expr, input.schema())).collect::<Result<Vec<_>>>()?;
+            Ok(Transformed::yes(LogicalPlan::Window(Window { input, window_expr, schema })))
+        })
     }
+}
+
+/// True for windows with a FILTER that may go into an argument.
+fn has_filter(window: &Window) -> bool {
+    window.window_expr.iter().any(|expr| filtered(expr, window.input.schema()).is_some())
 }
 
 /// The function of a window expression whose filter may go into its argument.
