@@ -47,6 +47,7 @@ pub mod error;
 pub mod expr;
 mod files;
 mod levels;
+mod logical_walk;
 #[doc(hidden)]
 pub mod looks;
 mod memberships;

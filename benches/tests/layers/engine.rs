@@ -33,6 +33,7 @@ const ROOMS: &[(&str, &str)] = &[
     ("node.rs", "ground"),
     ("missing.rs", "ground"),
     ("subqueries.rs", "ground"),
+    ("logical_walk.rs", "ground"),
     ("rewrite.rs", "ground"),
     // DataFusion's simplifiers, which wrong steps are kept from.
     ("simplified.rs", "ground"),

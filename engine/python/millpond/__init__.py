@@ -15,6 +15,21 @@ import json as _json
 import sys as _sys
 import threading as _threading
 
+
+
+def _is_main_interpreter():
+    for name in ("_interpreters", "_xxsubinterpreters"):
+        try:
+            interpreters = __import__(name)
+        except ImportError:
+            continue
+        return interpreters.get_current() == interpreters.get_main()
+    return True
+
+
+if not _is_main_interpreter():
+    raise ImportError("millpond runs in the main interpreter of a process: import it there, or in a process of its own")
+
 from ._native import VERSION as __version__
 from ._native import DeviceError, Error, FileError, UsageError
 from . import _native

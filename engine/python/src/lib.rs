@@ -32,10 +32,10 @@ use millpond_cli::error::{CliError, Exit};
 use millpond_cli::statements::{self, Statement};
 use millpond_cli::unreadable::{planning_error, statement_error};
 use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyImportError, PyRuntimeError};
+use pyo3::exceptions::{PyException, PyRuntimeError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use pyo3::{ffi, intern};
 use pyo3_arrow::{PyRecordBatch, PyScalar, PyTable};
 use tokio::runtime::Runtime;
 
@@ -522,13 +522,6 @@ fn leave(py: Python<'_>) {
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
-    // SAFETY: the thread holds the GIL of an interpreter, which lives at least as long as this call.
-    let interpreter = unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) };
-    if interpreter != 0 {
-        return Err(PyImportError::new_err(
-            "millpond runs in the main interpreter of a process: import it there, or in a process of its own",
-        ));
-    }
     module.add_class::<Session>()?;
     module.add_class::<Stream>()?;
     module.add_class::<Answer>()?;

@@ -18,7 +18,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, Extension, Join, JoinType, LogicalPlan, UserDefinedLogicalNodeCore};
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-use crate::mends::any;
+use crate::logical_walk::any;
 
 /// DataFusion's rule that makes inner joins of cross joins.
 pub(super) const RULE: &str = "eliminate_cross_join";

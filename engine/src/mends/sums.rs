@@ -27,6 +27,7 @@ use crate::column::value_type;
 use crate::expr::builtin::is_own_aggregate;
 use crate::expr::checked::narrow;
 use crate::expr::mended::{checked, is_mended};
+use crate::logical_walk;
 use crate::options::{IntegerOverflow, MillpondOptions};
 use crate::overflow::computes_whole;
 
@@ -44,7 +45,7 @@ impl AnalyzerRule for Checked {
         if !IntegerOverflow::is_error(config) {
             return Ok(plan);
         }
-        if !super::any(&plan, |_| false, &mut |node, _| is_in(node))? {
+        if !logical_walk::any(&plan, |_| false, &mut |node, _| is_in(node))? {
             return Ok(plan);
         }
         let options = config.extensions.get::<MillpondOptions>();

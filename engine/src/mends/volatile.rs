@@ -15,7 +15,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
-use crate::mends::any;
+use crate::logical_walk::any;
 use crate::simplified::PARAMETER;
 
 /// DataFusion's rule that takes fields of structures out of conditions, and that which moves them towards the tables.
