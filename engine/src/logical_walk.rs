@@ -8,7 +8,7 @@ use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
 /// True if `is` is true of a node of the plan, or of one of its subqueries. It is handed each node, from the top down, and whether a part
-/// of the node's expressions is one of `parts`. Each expression is walked through once: DataFusion's own walk needs one for subqueries.
+/// of the node's expressions is one of `parts`. Each expression is walked through once: DataFusion's own walk has another for subqueries.
 pub(crate) fn any(
     plan: &LogicalPlan,
     parts: fn(&Expr) -> bool,
@@ -16,7 +16,7 @@ pub(crate) fn any(
 ) -> Result<bool> {
     let (mut has_parts, mut subqueries) = (false, vec![]);
     plan.apply_expressions(|expr| {
-        expr.apply(|part| {
+        each_part(expr, |part| {
             has_parts |= parts(part);
             match part {
                 Expr::Exists(Exists { subquery, .. })
@@ -25,8 +25,8 @@ pub(crate) fn any(
                 | Expr::ScalarSubquery(subquery) => subqueries.push(Arc::clone(&subquery.subquery)),
                 _ => {}
             }
-            Ok(TreeNodeRecursion::Continue)
-        })
+        })?;
+        Ok(TreeNodeRecursion::Continue)
     })?;
     if is(plan, has_parts)? {
         return Ok(true);
@@ -42,4 +42,31 @@ pub(crate) fn any(
         Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     Ok(found)
+}
+
+/// Calls `see` with each part of an expression, from the whole down and from left to right. DataFusion's own walk recurses, and looks at
+/// the stack each time.
+///
+/// # Errors
+/// DataFusion's.
+pub(crate) fn each_part<'e>(expr: &'e Expr, mut see: impl FnMut(&'e Expr)) -> Result<()> {
+    let is_leaf = |expr: &Expr| matches!(expr, Expr::Column(_) | Expr::Literal(..));
+    if is_leaf(expr) {
+        see(expr);
+        return Ok(());
+    }
+    let mut left = vec![expr];
+    while let Some(part) = left.pop() {
+        see(part);
+        if is_leaf(part) {
+            continue;
+        }
+        let first = left.len();
+        part.apply_children(|child| {
+            left.push(child);
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        left[first..].reverse();
+    }
+    Ok(())
 }

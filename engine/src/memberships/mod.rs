@@ -31,8 +31,9 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
+use crate::logical_walk::each_part;
 use crate::missing::Missing;
-use scope::{reads_outer, references};
+use scope::{reads_outer, references, subquery};
 use value::{Lowering, projected};
 
 /// DataFusion's rule that answers what this one leaves.
@@ -61,11 +62,44 @@ impl OptimizerRule for Memberships {
 
     /// Recursion is the rule's own: subqueries come before the nodes that hold them.
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        match plan.exists(|node| Ok(holds_membership(node)))? {
+        // Most plans stay as they are, and need no other walk than one by reference.
+        match is_concerned(&plan, config)? {
             true => rewrite(plan, config),
             false => Ok(Transformed::no(plan)),
         }
     }
+}
+
+/// True if a node of the plan, or of one of its subqueries at any depth, has IN or EXISTS that DataFusion's rule would not answer rightly.
+fn is_concerned(plan: &LogicalPlan, config: &dyn OptimizerConfig) -> Result<bool> {
+    plan.exists(|node| {
+        let (mut any, mut below) = (false, false);
+        let mut inner = vec![];
+        node.apply_expressions(|expression| {
+            each_part(expression, |part| {
+                if let Some(subquery) = subquery(part) {
+                    any |= is_membership(part);
+                    inner.push(Arc::clone(&subquery.subquery));
+                }
+            })?;
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        for plan in inner {
+            below = below || is_concerned(&plan, config)?;
+        }
+        Ok(below
+            || any
+                && match node {
+                    LogicalPlan::Filter(filter) => !apart(filter, config)?.1.is_empty(),
+                    node => is_lowered(node),
+                })
+    })
+}
+
+/// True for a node whose IN and EXISTS are lowered all, but for a filter.
+fn is_lowered(node: &LogicalPlan) -> bool {
+    use LogicalPlan::{Aggregate, Join, Projection, Window};
+    matches!(node, Projection(_) | Aggregate(_) | Window(_) | Join(_))
 }
 
 fn rewrite(plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
@@ -106,7 +140,9 @@ fn is_membership(expression: &Expr) -> bool {
 
 /// True if an expression holds IN or EXISTS of a subquery.
 fn holds(expression: &Expr) -> Result<bool> {
-    expression.exists(|part| Ok(is_membership(part)))
+    let mut found = false;
+    each_part(expression, |part| found |= is_membership(part))?;
+    Ok(found)
 }
 
 /// True if an expression of the node does, or a subquery of the node, at any depth.
@@ -200,26 +236,33 @@ fn replace_value(expression: Expr, lowering: &mut Lowering<'_>) -> Result<Expr> 
     replace(expression, Place::Value, lowering).data()
 }
 
-fn lower_filter(filter: Filter, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-    let schema = Arc::clone(filter.input.schema());
-    // A first look: what stays goes below what is joined.
+/// The parts of a condition that stay below what is joined, and those that do not.
+fn apart<'f>(filter: &'f Filter, config: &dyn OptimizerConfig) -> Result<(Vec<&'f Expr>, Vec<&'f Expr>)> {
+    let schema = filter.input.schema();
     let (mut stay, mut go) = (vec![], vec![]);
     for part in split_conjunction(&filter.predicate) {
         if !holds(part)? {
             stay.push(part);
             continue;
         }
-        let mut look = Lowering::look(Arc::clone(&schema), config);
+        let mut look = Lowering::look(Arc::clone(schema), config);
         let is_replaced = replace(part.clone(), Place::Top, &mut look)?.transformed;
-        match !is_replaced && trusted::is_answered(part, &schema)? {
+        match !is_replaced && trusted::is_answered(part, schema)? {
             true => stay.push(part),
             // All of it: DataFusion's rule fails on what is left beside what was joined.
-            false => go.push(part.clone()),
+            false => go.push(part),
         }
     }
+    Ok((stay, go))
+}
+
+fn lower_filter(filter: Filter, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+    let schema = Arc::clone(filter.input.schema());
+    let (stay, go) = apart(&filter, config)?;
     if go.is_empty() {
         return Ok(Transformed::no(LogicalPlan::Filter(filter)));
     }
+    let go: Vec<Expr> = go.into_iter().cloned().collect();
     let stay = conjunction(stay.into_iter().cloned());
     let input = filter.input;
     let input = match stay {

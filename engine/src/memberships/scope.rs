@@ -11,6 +11,8 @@ use datafusion::error::Result;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
 
+use crate::logical_walk::each_part;
+
 /// The subquery of an expression.
 pub(super) fn subquery(expression: &Expr) -> Option<&Subquery> {
     match expression {
@@ -52,19 +54,23 @@ fn visit_expression(
     nearer: &Nearer,
     visit_one: &mut dyn FnMut(&Column),
 ) -> Result<()> {
-    expression.apply(|part| {
+    let mut subqueries = vec![];
+    each_part(expression, |part| {
         if let Expr::OuterReferenceColumn(_, column) = part
             && !is_nearer(nearer, column)
         {
             visit_one(column);
         }
-        if let Some(subquery) = subquery(part) {
-            let mut nearer = nearer.clone();
-            nearer.push(Arc::new(merge_schema(&node.inputs())));
-            visit(&subquery.subquery, &nearer, visit_one)?;
-        }
-        Ok(TreeNodeRecursion::Continue)
+        subqueries.extend(subquery(part));
     })?;
+    if subqueries.is_empty() {
+        return Ok(());
+    }
+    let mut nearer = nearer.clone();
+    nearer.push(Arc::new(merge_schema(&node.inputs())));
+    for subquery in subqueries {
+        visit(&subquery.subquery, &nearer, visit_one)?;
+    }
     Ok(())
 }
 
