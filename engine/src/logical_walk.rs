@@ -44,29 +44,34 @@ pub(crate) fn any(
     Ok(found)
 }
 
-/// Calls `see` with each part of an expression, from the whole down and from left to right. DataFusion's own walk recurses, and looks at
-/// the stack each time.
+/// Calls `see` with each part of an expression, a whole before its parts. DataFusion's own walk looks at the stack at each
+/// part; this one has a stack of its own for what is deep.
 ///
 /// # Errors
 /// DataFusion's.
 pub(crate) fn each_part<'e>(expr: &'e Expr, mut see: impl FnMut(&'e Expr)) -> Result<()> {
-    let is_leaf = |expr: &Expr| matches!(expr, Expr::Column(_) | Expr::Literal(..));
-    if is_leaf(expr) {
-        see(expr);
+    let mut deep = vec![];
+    shallow(expr, 0, &mut see, &mut deep)?;
+    while let Some(expr) = deep.pop() {
+        shallow(expr, 0, &mut see, &mut deep)?;
+    }
+    Ok(())
+}
+
+/// Levels of an expression that recursion goes down.
+const SHALLOW: usize = 32;
+
+fn shallow<'e>(expr: &'e Expr, level: usize, see: &mut impl FnMut(&'e Expr), deep: &mut Vec<&'e Expr>) -> Result<()> {
+    if level == SHALLOW {
+        deep.push(expr);
         return Ok(());
     }
-    let mut left = vec![expr];
-    while let Some(part) = left.pop() {
-        see(part);
-        if is_leaf(part) {
-            continue;
-        }
-        let first = left.len();
-        part.apply_children(|child| {
-            left.push(child);
+    see(expr);
+    if !matches!(expr, Expr::Column(_) | Expr::Literal(..)) {
+        expr.apply_children(|child| {
+            shallow(child, level + 1, see, deep)?;
             Ok(TreeNodeRecursion::Continue)
         })?;
-        left[first..].reverse();
     }
     Ok(())
 }

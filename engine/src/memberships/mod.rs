@@ -161,6 +161,11 @@ fn holds_membership(node: &LogicalPlan) -> bool {
     found || looked.is_err()
 }
 
+/// True if a node of the plan does.
+fn is_held_in(plan: &LogicalPlan) -> Result<bool> {
+    plan.exists(|node| Ok(holds_membership(node)))
+}
+
 /// A node whose inputs and subqueries are done.
 fn lower(node: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
     let mut any = false;

@@ -14,6 +14,7 @@ use datafusion::optimizer::{OptimizerContext, OptimizerRule};
 
 use super::scope::{expression_reads_outer, reads, reads_outer, subquery, visit};
 use super::{Place, holds};
+use crate::logical_walk::each_part;
 
 /// True if DataFusion's joins and marks give what SQL asks of IN or EXISTS at `place` above rows of `schema`.
 pub(super) fn is_right(expression: &Expr, place: Place, schema: &DFSchema) -> Result<bool> {
@@ -67,6 +68,77 @@ fn shares_names(plan: &LogicalPlan) -> Result<bool> {
 
 /// True if DataFusion's rule finds joins for a condition above rows of `schema`, at all levels.
 pub(super) fn is_answered(part: &Expr, schema: &DFSchemaRef) -> Result<bool> {
+    if is_simple(part, schema)? {
+        debug_assert!(
+            is_answered_by_trial(part, schema)?,
+            "DataFusion's rule finds no joins for a simple condition: {part}"
+        );
+        return Ok(true);
+    }
+    is_answered_by_trial(part, schema)
+}
+
+/// True for IN and EXISTS of a subquery that the rule finds a join for at all times, which spares the trial: columns of scans, conditions
+/// between one of them and a column of `schema`, and below a value that is a column, anything without correlation.
+fn is_simple(part: &Expr, schema: &DFSchema) -> Result<bool> {
+    let part = if let Expr::Not(part) = part { part } else { part };
+    let (inner, is_in) = match part {
+        Expr::InSubquery(part) => (&part.subquery, true),
+        Expr::Exists(part) => (&part.subquery, false),
+        _ => return Ok(false),
+    };
+    let plan = inner.subquery.as_ref();
+    let LogicalPlan::Projection(projection) = plan else { return Ok(false) };
+    if !projection.expr.iter().all(|expr| matches!(expr, Expr::Column(_))) || has_subqueries(plan)? {
+        return Ok(false);
+    }
+    if !reads_outer(plan)? {
+        return Ok(is_in);
+    }
+    let mut below = projection.input.as_ref();
+    loop {
+        match below {
+            LogicalPlan::Filter(filter) => {
+                let parts = split_conjunction(&filter.predicate);
+                if !parts.into_iter().all(|part| !part.contains_outer() || compares(part, schema)) {
+                    return Ok(false);
+                }
+                below = &filter.input;
+            }
+            LogicalPlan::SubqueryAlias(alias) if matches!(*alias.input, LogicalPlan::TableScan(_)) => return Ok(true),
+            LogicalPlan::TableScan(_) => return Ok(true),
+            _ => return Ok(false),
+        }
+    }
+}
+
+/// True if an expression of the plan has a subquery of any kind.
+fn has_subqueries(plan: &LogicalPlan) -> Result<bool> {
+    plan.exists(|node| {
+        let mut found = false;
+        node.apply_expressions(|expression| {
+            each_part(expression, |part| found |= subquery(part).is_some())?;
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(found)
+    })
+}
+
+/// `column < outer`, of a column of `schema`, or the other way round.
+fn compares(part: &Expr, schema: &DFSchema) -> bool {
+    let Expr::BinaryExpr(binary) = part else { return false };
+    match (binary.left.as_ref(), binary.right.as_ref()) {
+        (Expr::Column(_), Expr::OuterReferenceColumn(_, outer))
+        | (Expr::OuterReferenceColumn(_, outer), Expr::Column(_)) => {
+            use Operator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+            matches!(binary.op, Eq | NotEq | Lt | LtEq | Gt | GtEq) && schema.is_column_from_schema(outer)
+        }
+        _ => false,
+    }
+}
+
+/// The same by a trial.
+fn is_answered_by_trial(part: &Expr, schema: &DFSchemaRef) -> Result<bool> {
     // The rule looks at the columns of its input alone: a leaf has them as well, and no walk goes below it.
     let rows = LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, schema: Arc::clone(schema) });
     let filter = LogicalPlan::Filter(Filter::try_new(part.clone(), Arc::new(rows))?);
@@ -74,7 +146,7 @@ pub(super) fn is_answered(part: &Expr, schema: &DFSchemaRef) -> Result<bool> {
     let Ok(plan) = DecorrelatePredicateSubquery::new().rewrite(filter, &OptimizerContext::new()) else {
         return Ok(false);
     };
-    let left = plan.data.exists(|node| Ok(super::holds_membership(node)))?;
+    let left = super::is_held_in(&plan.data)?;
     Ok(!left && !reads(&plan.data, schema)? && has_its_columns(&plan.data)?)
 }
 
