@@ -264,5 +264,5 @@ async fn parameters_take_values() {
     let missing = session.execute_with("SELECT $1 + $2", vec![number(1)]).await.err().expect("an error");
     refused(missing, "parameter $2 has no value");
     let unused = session.execute_with("SELECT $a", vec![("a", number(1)), ("b", number(2))]).await;
-    refused(unused.err().expect("an error"), "a value is given for $b");
+    refused(unused.err().expect("an error"), "a value is given for parameter $b");
 }
