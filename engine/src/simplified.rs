@@ -175,10 +175,10 @@ fn is_alone<'s>(part: &Expr, schema: &impl Fn() -> Option<&'s DFSchema>) -> bool
         Expr::Cast(cast) => loses(&cast.expr, cast.field.data_type(), false, schema),
         Expr::TryCast(cast) => loses(&cast.expr, cast.field.data_type(), true, schema),
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Plus | Operator::Minus | Operator::Multiply, right }) => {
-            // With NULL the value is NULL, which no type is too narrow for.
             let is_null = |side: &Expr| bare(side).as_literal().is_some_and(ScalarValue::is_null);
-            !is_null(left)
-                && !is_null(right)
+            // NULL leaves no type, but the other operand still may.
+            let is_null = (is_null(left) && !computes(right)) || (is_null(right) && !computes(left));
+            !is_null
                 && may_become_constant(part)
                 && schema().is_some_and(|schema| match reads_columns(part) {
                     // What the operands will be is not known yet.
@@ -196,6 +196,18 @@ fn is_alone<'s>(part: &Expr, schema: &impl Fn() -> Option<&'s DFSchema>) -> bool
         },
         _ => false,
     }
+}
+
+/// True for an expression with arithmetic in it that may overflow.
+fn computes(expr: &Expr) -> bool {
+    use Operator::{Minus, Multiply, Plus};
+    let found = expr.exists(|part| {
+        Ok(match part {
+            Expr::BinaryExpr(of) => matches!(of.op, Plus | Minus | Multiply),
+            part => matches!(part, Expr::Negative(_)),
+        })
+    });
+    found.unwrap_or(true)
 }
 
 /// True for what the simplifier may compute, though it may read columns: `coalesce(7, a) + 1`, where `coalesce(7, a)` is 7.
@@ -364,7 +376,7 @@ struct List<'e> {
     unknown: bool,
 }
 
-/// False for a term that [`list_in`] finds no list in, of which a look at its operator tells.
+/// False if the operator alone shows that [`list_in`] finds no list in the term.
 fn may_be_list(term: &Expr) -> bool {
     match term {
         Expr::Not(of) => may_be_list(of),

@@ -16,7 +16,6 @@ import sys as _sys
 import threading as _threading
 
 
-
 def _is_main_interpreter():
     for name in ("_interpreters", "_xxsubinterpreters"):
         try:

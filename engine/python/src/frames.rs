@@ -39,8 +39,8 @@ use crate::{Trouble, UsageError};
 fn rows(frame: &Bound<'_, PyAny>) -> PyResult<(SchemaRef, Vec<RecordBatch>)> {
     let unreadable = |why: &dyn fmt::Display| UsageError::new_err(format!("the frame cannot be read: {why}"));
     let reader = frame.extract::<AnyRecordBatch>().and_then(AnyRecordBatch::into_reader);
-    let reader = reader.map_err(|error| match error.is_instance_of::<PyValueError>(frame.py()) {
-        // What is a single column, such as a Series.
+    let reader = reader.map_err(|error| match is_ours(frame.py(), &error) {
+        // A single column, such as a Series.
         true => unreadable(&format!("{}; it takes a frame of columns", error.value(frame.py()))),
         false => error,
     })?;
@@ -53,6 +53,11 @@ fn rows(frame: &Bound<'_, PyAny>) -> PyResult<(SchemaRef, Vec<RecordBatch>)> {
         batches.map_err(|_| unreadable(&"it is a slice of structures within structures: register a copy of it"))?;
     let batches = batches.map_err(|error| unreadable(&error))?;
     Ok((schema, batches))
+}
+
+/// True for an error of the reader's, and false for one that Python code of the frame has raised.
+fn is_ours(py: Python<'_>, error: &PyErr) -> bool {
+    error.is_instance_of::<PyValueError>(py) && error.traceback(py).is_none()
 }
 
 /// The table of a frame.

@@ -193,6 +193,13 @@ class Errors(unittest.TestCase):
         with self.assertRaisesRegex(KeyError, "no rows today"):
             connect().register("t", Frame())
 
+        class Bad:
+            def __arrow_c_stream__(self, requested_schema=None):
+                raise ValueError("a bad day")
+
+        with self.assertRaisesRegex(ValueError, "^a bad day$"):
+            connect().register("t", Bad())
+
     def test_a_device_that_is_lost_and_a_full_one(self):
         con = connect(**{"millpond.debug_sim_lose_at_launch": 1, "millpond.fallback": "error"})
         con.sql("SET millpond.fallback = 'allow'; CREATE TABLE t AS SELECT value AS x FROM generate_series(1, 10)")
@@ -321,11 +328,11 @@ import millpond
 print(millpond.sql("SELECT 1").fetchall())
 """
         said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-        if "No module named" in said.stderr:
+        if "No module named '_xxsubinterpreters'" in said.stderr:
             self.skipTest("this Python has no second interpreter")
         self.assertEqual(said.returncode, 0, said)
         refused, answer = said.stdout.splitlines()
-        self.assertRegex(refused, "main interpreter|subinterpreters")
+        self.assertRegex(refused, "main interpreter")
         self.assertEqual(answer, "[(1,)]")
 
     def test_the_program_is_the_same(self):

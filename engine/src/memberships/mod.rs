@@ -96,7 +96,7 @@ fn is_concerned(plan: &LogicalPlan, config: &dyn OptimizerConfig) -> Result<bool
     })
 }
 
-/// True for a node whose IN and EXISTS are lowered all, but for a filter.
+/// True for a node in which every IN and EXISTS is lowered. In a filter, some may stay.
 fn is_lowered(node: &LogicalPlan) -> bool {
     use LogicalPlan::{Aggregate, Join, Projection, Window};
     matches!(node, Projection(_) | Aggregate(_) | Window(_) | Join(_))

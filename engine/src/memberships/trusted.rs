@@ -78,8 +78,8 @@ pub(super) fn is_answered(part: &Expr, schema: &DFSchemaRef) -> Result<bool> {
     is_answered_by_trial(part, schema)
 }
 
-/// True for IN and EXISTS of a subquery that the rule finds a join for at all times, which spares the trial: columns of scans, conditions
-/// between one of them and a column of `schema`, and below a value that is a column, anything without correlation.
+/// True for IN and EXISTS for which the rule always finds a join, so that no trial is needed. The subquery gives columns alone and holds no
+/// further subquery. It is uncorrelated (IN), or filters one scan by comparisons of its columns with columns of `schema`.
 fn is_simple(part: &Expr, schema: &DFSchema) -> Result<bool> {
     let part = if let Expr::Not(part) = part { part } else { part };
     let (inner, is_in) = match part {

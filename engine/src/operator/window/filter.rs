@@ -30,7 +30,7 @@ impl OptimizerRule for FilterInArgument {
         "millpond_filter_in_window_argument"
     }
 
-    /// The walk is the rule's own, since most plans have no window.
+    /// The rule walks the plan itself: DataFusion's walk would make every node anew, and most plans have no window.
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         let options = config.options();
         let enabled = options.extensions.get::<MillpondOptions>().is_some_and(|options| options.enabled);
