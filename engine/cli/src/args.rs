@@ -60,6 +60,10 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Option<Command>,
 
+    /// Statements to run, or a file: the statements of a .sql file, the rows of another one
+    #[arg(value_name = "SQL|FILE")]
+    pub text: Option<String>,
+
     #[command(flatten)]
     pub query: QueryArgs,
 
@@ -82,9 +86,13 @@ pub struct QueryArgs {
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// How answers look; auto is a table on a terminal and csv otherwise
+    /// How answers look; auto is a table on a terminal and csv otherwise. A table on a terminal is as wide as the terminal at most
     #[arg(long, value_enum, default_value_t = Format::Auto)]
     pub format: Format,
+
+    /// Rows of an answer that a table shows, its first and its last ones: a number, or all; 40 on a terminal, and all elsewhere
+    #[arg(long, value_name = "N", value_parser = rows)]
+    pub rows: Option<Rows>,
 
     /// Go on after a failed statement; the exit code still tells
     #[arg(long)]
@@ -136,9 +144,30 @@ pub struct SessionArgs {
 pub enum Format {
     Auto,
     Table,
+    /// A line for each value
+    Line,
     Csv,
+    Tsv,
     Json,
     Ndjson,
+    Markdown,
+    /// Run, and print no rows
+    None,
+}
+
+/// How much of an answer a table shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rows {
+    All,
+    AtMost(usize),
+}
+
+fn rows(text: &str) -> Result<Rows, String> {
+    match text.parse() {
+        Ok(count) if count > 0 => Ok(Rows::AtMost(count)),
+        _ if text == "all" => Ok(Rows::All),
+        _ => Err("a number such as 100, or all, is wanted".to_string()),
+    }
 }
 
 /// How far `selftest` goes.

@@ -1,13 +1,19 @@
-//! Writes answers as they come: table, csv, json, ndjson.
+//! Writes answers as they come: table, line, csv, tsv, json, ndjson, markdown, or nothing.
 //!
 //! ```text
 //!   batch ─► AnswerWriter ─► bytes on the output      a table holds its first rows until `due`, to know its widths
+//!
+//!   line        n = 1      markdown  | n | s |
+//!               s = a                | ---: | --- |
+//!                                    | 1 | a |
+//!               n = 2
+//!               …
 //! ```
 //!
-//! Empty    an answer without rows still has its header (table, csv) or is `[]` (json).
-//! NULL     is an empty field in csv, `null` in json, `NULL` in a table.
+//! Empty    an answer without rows still has its header (table, csv, tsv, markdown) or is `[]` (json).
+//! NULL     is an empty field in csv and tsv, `null` in json, `NULL` elsewhere; the text NULL is `'NULL'` there.
 //! Nested   values are JSON: in json and ndjson as they are, in csv as the text of a field.
-//! Plans    of EXPLAIN are text where people read them (table, csv), and rows in json and ndjson.
+//! Plans    of EXPLAIN are text where people read them (table, line, csv, tsv, markdown), and rows in json and ndjson.
 //! Errors   in mid-stream leave what was written: a json answer then has no `]`.
 //! Memory   one batch, and the first rows of a table.
 
@@ -20,10 +26,12 @@ use millpond::datafusion::arrow::datatypes::SchemaRef;
 use millpond::datafusion::arrow::error::ArrowError;
 use millpond::datafusion::arrow::json::writer::{JsonArray, LineDelimited, WriterBuilder as JsonBuilder};
 
+use unicode_width::UnicodeWidthStr;
+
 use crate::args::Format;
 use crate::nested::{as_texts, with_text_keys};
 use crate::plans::PlanWriter;
-use crate::table::TableWriter;
+use crate::table::{Fit, Shown, TableWriter, for_each_row, visible};
 
 /// How long a table waits after its first row for more that make its widths.
 pub const TIME_OF_WIDTHS: Duration = Duration::from_millis(100);
@@ -32,9 +40,13 @@ pub const TIME_OF_WIDTHS: Duration = Duration::from_millis(100);
 enum Form {
     Table(TableWriter),
     Plans(PlanWriter),
-    Csv,
+    /// With what stands between two fields.
+    Csv(u8),
     Json,
     Ndjson,
+    Line,
+    Markdown,
+    None,
 }
 
 /// Writes one answer.
@@ -50,21 +62,25 @@ pub struct AnswerWriter<'a> {
 }
 
 impl<'a> AnswerWriter<'a> {
-    /// A writer of `format`, which is no longer `auto`.
-    pub fn new(out: &'a mut dyn Write, format: Format, schema: SchemaRef, now: fn() -> Instant) -> Self {
+    /// A writer of `format`, which is no longer `auto`; a table shows what `fit` says.
+    pub fn new(out: &'a mut dyn Write, format: Format, fit: Fit, schema: SchemaRef, now: fn() -> Instant) -> Self {
         let form = match format {
-            Format::Csv => Form::Csv,
+            Format::Csv => Form::Csv(b','),
+            Format::Tsv => Form::Csv(b'\t'),
             Format::Json => Form::Json,
             Format::Ndjson => Form::Ndjson,
-            Format::Auto | Format::Table => Form::Table(TableWriter::new(&schema)),
+            Format::Line => Form::Line,
+            Format::Markdown => Form::Markdown,
+            Format::None => Form::None,
+            Format::Auto | Format::Table => Form::Table(TableWriter::new(&schema, fit)),
         };
         Self { out, form, schema, now, due: None, rows_written: false, num_rows: 0 }
     }
 
     /// The same, for an answer of EXPLAIN: rows of a kind and a plan.
-    pub fn of_plans(out: &'a mut dyn Write, format: Format, schema: SchemaRef, now: fn() -> Instant) -> Self {
-        let mut writer = Self::new(out, format, schema, now);
-        if matches!(writer.form, Form::Table(_) | Form::Csv) {
+    pub fn of_plans(out: &'a mut dyn Write, format: Format, fit: Fit, schema: SchemaRef, now: fn() -> Instant) -> Self {
+        let mut writer = Self::new(out, format, fit, schema, now);
+        if !matches!(writer.form, Form::Json | Form::Ndjson | Form::None) {
             writer.form = Form::Plans(PlanWriter::default());
         }
         writer
@@ -80,7 +96,13 @@ impl<'a> AnswerWriter<'a> {
         }
         self.num_rows += batch.num_rows();
         match &mut self.form {
-            Form::Csv => self.write_csv(&batch)?,
+            Form::Csv(delimiter) => {
+                let delimiter = *delimiter;
+                self.write_csv(&batch, delimiter)?;
+            }
+            Form::Line => self.write_lines(&batch)?,
+            Form::Markdown => self.write_markdown(&batch)?,
+            Form::None => return Ok(()),
             Form::Ndjson => {
                 let mut writer = JsonBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(&mut *self.out);
                 writer.write(&with_text_keys(&batch)?)?;
@@ -90,6 +112,9 @@ impl<'a> AnswerWriter<'a> {
             Form::Plans(plans) => plans.write(&batch, self.out)?,
             Form::Table(table) => {
                 table.write(batch, self.out)?;
+                if table.waits_for_end() {
+                    return Ok(());
+                }
                 let now = (self.now)();
                 if *self.due.get_or_insert(now + TIME_OF_WIDTHS) <= now {
                     table.draw_held(self.out)?;
@@ -118,11 +143,42 @@ impl<'a> AnswerWriter<'a> {
         Ok(self.out.flush()?)
     }
 
-    fn write_csv(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
+    fn write_csv(&mut self, batch: &RecordBatch, delimiter: u8) -> Result<(), ArrowError> {
         // What has no text is refused before anything is written.
         let texts = as_texts(batch)?;
         let header = !std::mem::replace(&mut self.rows_written, true);
-        WriterBuilder::new().with_header(header).build(&mut *self.out).write(&texts)
+        WriterBuilder::new().with_header(header).with_delimiter(delimiter).build(&mut *self.out).write(&texts)
+    }
+
+    /// A line for each value, with an empty one between two rows.
+    fn write_lines(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
+        let names: Vec<String> = self.names().collect();
+        let width = names.iter().map(|name| name.width()).max().unwrap_or(0);
+        for_each_row(batch, &all(batch), |cells| {
+            if std::mem::replace(&mut self.rows_written, true) {
+                writeln!(self.out)?;
+            }
+            for (name, cell) in names.iter().zip(cells) {
+                writeln!(self.out, "{:1$}{name} = {cell}", "", width - name.width())?;
+            }
+            Ok(())
+        })
+    }
+
+    fn write_markdown(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
+        if !std::mem::replace(&mut self.rows_written, true) {
+            let names: Vec<String> = self.names().collect();
+            markdown_row(&names, self.out)?;
+            let rules = self.schema.fields().iter();
+            let rules = rules.map(|field| if field.data_type().is_numeric() { "---:" } else { "---" });
+            markdown_row(&rules.map(String::from).collect::<Vec<_>>(), self.out)?;
+        }
+        for_each_row(batch, &all(batch), |cells| markdown_row(cells, self.out))
+    }
+
+    /// The names of columns, on one line each.
+    fn names(&self) -> impl Iterator<Item = String> {
+        self.schema.fields().iter().map(|field| visible(field.name().replace('\n', "\\n")))
     }
 
     fn write_json(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
@@ -138,21 +194,40 @@ impl<'a> AnswerWriter<'a> {
         Ok(self.out.write_all(rows)?)
     }
 
-    /// Ends the answer.
+    /// Ends the answer, and tells how much of it a table shows.
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    pub fn finish(mut self) -> Result<usize, ArrowError> {
+    pub fn finish(mut self) -> Result<(usize, Option<Shown>), ArrowError> {
+        let mut shown = None;
         match &mut self.form {
-            Form::Csv if !self.rows_written => self.write_csv(&RecordBatch::new_empty(self.schema.clone()))?,
-            Form::Csv | Form::Ndjson => {}
+            Form::Csv(delimiter) if !self.rows_written => {
+                let delimiter = *delimiter;
+                self.write_csv(&RecordBatch::new_empty(self.schema.clone()), delimiter)?;
+            }
+            Form::Markdown if !self.rows_written => {
+                self.write_markdown(&RecordBatch::new_empty(self.schema.clone()))?;
+            }
+            Form::Csv(_) | Form::Ndjson | Form::Line | Form::Markdown | Form::None => {}
             Form::Json => self.out.write_all(if self.rows_written { b"]\n" } else { b"[]\n" })?,
             Form::Plans(plans) => plans.finish(self.out)?,
-            Form::Table(table) => table.finish(self.out)?,
+            Form::Table(table) => shown = Some(table.finish(self.out)?),
         }
         self.out.flush()?;
-        Ok(self.num_rows)
+        Ok((self.num_rows, shown))
     }
+}
+
+/// The places of all columns.
+fn all(batch: &RecordBatch) -> Vec<usize> {
+    (0..batch.num_columns()).collect()
+}
+
+fn markdown_row(cells: &[String], out: &mut dyn Write) -> Result<(), ArrowError> {
+    for cell in cells {
+        write!(out, "| {} ", cell.replace('\\', "\\\\").replace('|', "\\|").replace('\n', "<br>"))?;
+    }
+    Ok(writeln!(out, "|")?)
 }
 
 #[cfg(test)]
@@ -177,11 +252,11 @@ mod tests {
         )
         .expect("batch");
         let mut out = Vec::new();
-        let mut writer = AnswerWriter::new(&mut out, format, schema, Instant::now);
+        let mut writer = AnswerWriter::new(&mut out, format, Fit::default(), schema, Instant::now);
         for _ in 0..batches {
             writer.write(batch.clone()).expect("written");
         }
-        assert_eq!(writer.finish().expect("finished"), 2 * batches);
+        assert_eq!(writer.finish().expect("finished").0, 2 * batches);
         String::from_utf8(out).expect("text")
     }
 
@@ -189,6 +264,48 @@ mod tests {
     fn csv() {
         assert_eq!(written(Format::Csv, 0), "n,s\n");
         assert_eq!(written(Format::Csv, 2), "n,s\n1,\"a,b\"\n,é\n1,\"a,b\"\n,é\n");
+    }
+
+    #[test]
+    fn tsv() {
+        assert_eq!(written(Format::Tsv, 0), "n\ts\n");
+        assert_eq!(written(Format::Tsv, 1), "n\ts\n1\ta,b\n\té\n");
+    }
+
+    #[test]
+    fn lines_have_a_value_each() {
+        assert_eq!(written(Format::Line, 0), "");
+        assert_eq!(written(Format::Line, 1), "n = 1\ns = a,b\n\nn = NULL\ns = é\n");
+        let texts = StringArray::from(vec![Some("NULL"), None]);
+        let batch = RecordBatch::try_from_iter([
+            ("日本", Arc::new(texts) as _),
+            ("a\nb", Arc::new(Int64Array::from(vec![1, 2])) as _),
+        ]);
+        let batch = batch.expect("batch");
+        let mut out = Vec::new();
+        let mut writer = AnswerWriter::new(&mut out, Format::Line, Fit::default(), batch.schema(), Instant::now);
+        writer.write(batch).expect("written");
+        writer.finish().expect("finished");
+        let expected = "日本 = 'NULL'\na\\nb = 1\n\n日本 = NULL\na\\nb = 2\n";
+        assert_eq!(String::from_utf8(out).expect("text"), expected);
+    }
+
+    #[test]
+    fn markdown_escapes_what_ends_a_cell() {
+        assert_eq!(written(Format::Markdown, 0), "| n | s |\n| ---: | --- |\n");
+        let texts = StringArray::from(vec!["a|b", "two\nlines", "c\\|"]);
+        let batch = RecordBatch::try_from_iter([("s|", Arc::new(texts) as _)]).expect("batch");
+        let mut out = Vec::new();
+        let mut writer = AnswerWriter::new(&mut out, Format::Markdown, Fit::default(), batch.schema(), Instant::now);
+        writer.write(batch).expect("written");
+        writer.finish().expect("finished");
+        let expected = "| s\\| |\n| --- |\n| a\\|b |\n| two<br>lines |\n| c\\\\\\| |\n";
+        assert_eq!(String::from_utf8(out).expect("text"), expected);
+    }
+
+    #[test]
+    fn none_counts_rows_alone() {
+        assert_eq!(written(Format::None, 2), "");
     }
 
     #[test]
@@ -205,9 +322,10 @@ mod tests {
 
     #[test]
     fn table() {
-        let expected = "+---+---+\n| n | s |\n+---+---+\n+---+---+\n";
+        let rule = "+--------+---------+\n";
+        let expected = format!("{rule}|      n | s       |\n| bigint | varchar |\n{rule}{rule}");
         assert_eq!(written(Format::Table, 0), expected);
-        assert!(written(Format::Table, 1).contains("| NULL | é   |"));
+        assert!(written(Format::Table, 1).contains("|   NULL | é       |"));
     }
 
     #[test]
@@ -232,7 +350,7 @@ mod tests {
     #[test]
     fn a_table_begins_100_ms_after_its_first_row() {
         let mut out = Vec::new();
-        let mut writer = AnswerWriter::new(&mut out, Format::Table, rows(1).schema(), clock);
+        let mut writer = AnswerWriter::new(&mut out, Format::Table, Fit::default(), rows(1).schema(), clock);
         assert_eq!(writer.due(), None);
         let first = clock();
         writer.write(rows(0)).expect("no row");
@@ -247,20 +365,20 @@ mod tests {
         assert_eq!(writer.due(), None);
         drop(writer);
         // The top of the table, and 30 rows.
-        assert_eq!(String::from_utf8(out).expect("text").lines().count(), 3 + 30);
+        assert_eq!(String::from_utf8(out).expect("text").lines().count(), 4 + 30);
     }
 
     #[test]
     fn rows_at_hand_are_written_when_no_more_come() {
         let mut out = Vec::new();
-        let mut writer = AnswerWriter::new(&mut out, Format::Table, rows(1).schema(), clock);
+        let mut writer = AnswerWriter::new(&mut out, Format::Table, Fit::default(), rows(1).schema(), clock);
         writer.write(rows(2)).expect("held");
         assert!(writer.due().is_some());
         writer.write_held().expect("written");
         assert_eq!(writer.due(), None);
         writer.write(rows(1)).expect("written");
         drop(writer);
-        assert_eq!(String::from_utf8(out).expect("text").lines().count(), 3 + 3);
+        assert_eq!(String::from_utf8(out).expect("text").lines().count(), 4 + 3);
     }
 
     #[test]
@@ -271,7 +389,7 @@ mod tests {
             (Format::Json, "[{\"n\":0},{\"n\":1}"),
         ] {
             let mut out = Vec::new();
-            let mut writer = AnswerWriter::new(&mut out, format, rows(1).schema(), clock);
+            let mut writer = AnswerWriter::new(&mut out, format, Fit::default(), rows(1).schema(), clock);
             writer.write(rows(2)).expect("written");
             // Nothing ends the answer: an error has come instead.
             drop(writer);

@@ -34,6 +34,7 @@ pub mod statements;
 mod suite;
 mod table;
 mod trace;
+pub mod types;
 mod unfinished;
 pub mod unreadable;
 mod version;
@@ -95,6 +96,9 @@ async fn dispatch(cli: &Cli) -> Result<Exit, CliError> {
     {
         return Err(CliError::usage("--trace is for statements and for run"));
     }
+    if let (Some(text), Some(_)) = (&cli.text, &cli.command) {
+        return Err(CliError::usage(format!("'{text}' before a command: statements are run without one")));
+    }
     match &cli.command {
         Some(Command::Info(args)) => info::run(args, &cli.session),
         Some(Command::Completions(args)) => manual::completions(args),
@@ -115,7 +119,8 @@ async fn dispatch(cli: &Cli) -> Result<Exit, CliError> {
 
 /// True when neither a flag nor standard input can hold a statement. There is no interactive shell yet.
 fn nothing_to_run(cli: &Cli) -> bool {
-    cli.query.commands.is_empty() && cli.query.files.is_empty() && std::io::stdin().is_terminal()
+    let query = &cli.query;
+    cli.text.is_none() && query.commands.is_empty() && query.files.is_empty() && std::io::stdin().is_terminal()
 }
 
 fn log_to_stderr(verbose: u8) {
@@ -126,5 +131,10 @@ fn log_to_stderr(verbose: u8) {
         _ => "debug",
     };
     let filter = EnvFilter::try_from_env("RUST_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .without_time()
+        .init();
 }

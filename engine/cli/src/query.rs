@@ -22,7 +22,7 @@ use millpond::datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties
 use millpond::profile::is_asked_by;
 use millpond::{Millpond, Profiler, QueryReport};
 
-use crate::args::{Cli, Format, QueryArgs};
+use crate::args::{Cli, Format, QueryArgs, Rows};
 use crate::error::{CliError, Exit, tell};
 use crate::format::AnswerWriter;
 use crate::interrupt::Interrupts;
@@ -30,19 +30,30 @@ use crate::output::Output;
 use crate::reads::{refuse_own_output, store_function};
 use crate::session;
 use crate::statements::{Statement, split};
+use crate::table::{Fit, Shown};
 use crate::trace::Trace;
 use crate::unreadable::{planning_error, statement_error};
 
 /// What may stand before the text of a script, and is no part of it.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
+/// Rows that a table on a terminal shows where the command line does not say.
+const ROWS_ON_A_TERMINAL: usize = 40;
+
+/// How answers look.
+#[derive(Debug, Clone, Copy)]
+struct Look {
+    format: Format,
+    fit: Fit,
+}
+
 /// Runs what the command line gives; `Ok` carries the exit code of `--keep-going`.
 ///
 /// # Errors
 /// The first error, unless `--keep-going` is set.
 pub async fn run(cli: &Cli) -> Result<Exit, CliError> {
-    let scripts = scripts(&cli.query)?;
-    let format = chosen_format(&cli.query)?;
+    let scripts = scripts(cli)?;
+    let look = Look { format: chosen_format(&cli.query)?, fit: chosen_fit(&cli.query) };
     let interrupts = Interrupts::listen()?;
     let session = session::open(&cli.session, None).await?;
     if let (Some(note), false) = (session.device_note(), cli.session.quiet) {
@@ -57,7 +68,7 @@ pub async fn run(cli: &Cli) -> Result<Exit, CliError> {
         None => Output::standard(),
     };
     refuse_shared_files(&session, &output, trace.as_ref())?;
-    let ended = run_scripts(cli, &session, &scripts, format, output, &interrupts, trace.as_mut()).await;
+    let ended = run_scripts(cli, &session, &scripts, look, output, &interrupts, trace.as_mut()).await;
     let logged = session::finish_log(&session);
     let traced = trace.map_or(Ok(()), |trace| trace.write());
     // The statement's error is the one to tell.
@@ -92,7 +103,7 @@ async fn run_scripts(
     cli: &Cli,
     session: &Millpond,
     scripts: &[String],
-    format: Format,
+    look: Look,
     mut output: Output,
     interrupts: &Interrupts,
     mut trace: Option<&mut Trace>,
@@ -118,7 +129,7 @@ async fn run_scripts(
             let mark = output.mark()?;
             let traced = trace.as_deref().map(|trace| trace.query(&statement.sql));
             let traces = trace.as_deref().map(Trace::output);
-            let work = run_statement(session, statement, format, &mut output, traces, cli.session.quiet);
+            let work = run_statement(session, statement, look, &mut output, traces, cli.session.quiet);
             let done = match &traced {
                 None if is_asked_by(&statement.sql) => {
                     let profiler = Profiler::begin(&statement.sql);
@@ -147,9 +158,14 @@ async fn run_scripts(
     Ok(worst)
 }
 
-/// The scripts to run, in the order of the help: -c, then -f, then standard input when neither is given.
-fn scripts(args: &QueryArgs) -> Result<Vec<String>, CliError> {
-    let mut scripts = args.commands.clone();
+/// The scripts to run: the text without a flag, -c, then -f, then standard input when none is given.
+fn scripts(cli: &Cli) -> Result<Vec<String>, CliError> {
+    let args = &cli.query;
+    let mut scripts = Vec::new();
+    if let Some(text) = &cli.text {
+        scripts.push(script_of(text)?);
+    }
+    scripts.extend(args.commands.iter().cloned());
     for file in &args.files {
         scripts.push(if file == Path::new("-") { read_stdin()? } else { read_script(file)? });
     }
@@ -163,6 +179,27 @@ fn scripts(args: &QueryArgs) -> Result<Vec<String>, CliError> {
         }
     }
     Ok(scripts)
+}
+
+/// The script of a text that has no flag: statements, a file of them, or all rows of another file.
+fn script_of(text: &str) -> Result<String, CliError> {
+    let path = Path::new(text);
+    if path.exists() || session::is_remote(text) {
+        let has_statements = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("sql"));
+        return if has_statements {
+            read_script(path)
+        } else {
+            Ok(format!("SELECT * FROM '{}'", text.replace('\'', "''")))
+        };
+    }
+    // A word alone is a slip in a command or a path.
+    if text.contains(|letter: char| letter.is_whitespace() || "(;".contains(letter)) {
+        return Ok(text.to_string());
+    }
+    Err(CliError::usage(format!(
+        "'{text}' is no command, no file that is there, and no statement: millpond --help lists the commands, and statements \
+         stand in quotes"
+    )))
 }
 
 fn read_stdin() -> Result<String, CliError> {
@@ -190,8 +227,10 @@ fn chosen_format(args: &QueryArgs) -> Result<Format, CliError> {
     let extension = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
     match extension.as_str() {
         "csv" => Ok(Format::Csv),
+        "tsv" => Ok(Format::Tsv),
         "json" => Ok(Format::Json),
         "ndjson" | "jsonl" => Ok(Format::Ndjson),
+        "md" => Ok(Format::Markdown),
         "txt" | "" => Ok(Format::Table),
         "parquet" | "arrow" => Err(CliError::usage(format!(
             "-o cannot write '{}'; use COPY (SELECT …) TO '{}'",
@@ -202,11 +241,34 @@ fn chosen_format(args: &QueryArgs) -> Result<Format, CliError> {
     }
 }
 
+/// How much of an answer tables show: all of it, but on a terminal.
+fn chosen_fit(args: &QueryArgs) -> Fit {
+    let is_terminal = args.output.is_none() && io::stdout().is_terminal();
+    let rows = match args.rows {
+        Some(Rows::All) => None,
+        Some(Rows::AtMost(rows)) => Some(rows),
+        None => is_terminal.then_some(ROWS_ON_A_TERMINAL),
+    };
+    let size = if is_terminal { terminal_size::terminal_size_of(io::stdout()) } else { None };
+    // A terminal that does not know its size says 0.
+    let width = size.map(|(width, _)| usize::from(width.0)).filter(|width| *width > 0);
+    Fit { rows, width }
+}
+
+/// The note about what a table has left out, and what shows it.
+fn left_out(shown: Shown) -> Option<String> {
+    let Shown { rows, of_rows, columns, of_columns } = shown;
+    let rows = (rows < of_rows).then(|| format!("{rows} of {of_rows} rows (--rows all)"));
+    let columns = (columns < of_columns).then(|| format!("{columns} of {of_columns} columns (--format line)"));
+    let parts: Vec<String> = rows.into_iter().chain(columns).collect();
+    (!parts.is_empty()).then(|| format!("the table shows {}", parts.join(" and ")))
+}
+
 /// Runs one statement. The outer error ends the script whatever --keep-going says, the inner one is the statement's own.
 async fn run_statement(
     session: &Millpond,
     statement: &Statement,
-    format: Format,
+    look: Look,
     output: &mut Output,
     trace: Option<&Output>,
     quiet: bool,
@@ -226,14 +288,14 @@ async fn run_statement(
     if let (None, false, Some(function)) = (session.engine(), quiet, store_function(&plan)) {
         tell(format_args!("note: {function} does nothing here: columns are stored on a device, and there is none"));
     }
-    Ok(answer(session, statement, plan, format, output, quiet, started).await)
+    Ok(answer(session, statement, plan, look, output, quiet, started).await)
 }
 
 async fn answer(
     session: &Millpond,
     statement: &Statement,
     plan: LogicalPlan,
-    format: Format,
+    look: Look,
     output: &mut Output,
     quiet: bool,
     started: Instant,
@@ -248,13 +310,13 @@ async fn answer(
         // SET and DDL did their work while they were planned; a query without columns has only a row count to tell.
         return Ok(());
     }
-    if let (Format::Json | Format::Ndjson, Some(name)) = (format, name_of_two(&plan)) {
+    if let (Format::Json | Format::Ndjson, Some(name)) = (look.format, name_of_two(&plan)) {
         return Err(CliError::sql(format!(
             "two columns are called {name}, and an object of JSON would give back one of them: \
              name them apart (SELECT a AS x, b AS y), or take --format csv"
         )));
     }
-    let (num_rows, mut report) = match print(session, plan, explains, format, output).await {
+    let (num_rows, shown, mut report) = match print(session, plan, explains, look, output).await {
         Ok(printed) => printed,
         Err(Unprinted::Query(error)) => {
             if let Some(target) = &written
@@ -267,6 +329,9 @@ async fn answer(
         Err(Unprinted::Answer(error)) => return Err(cannot_print(&error, output)),
     };
     if !quiet {
+        if let Some(note) = shown.and_then(left_out) {
+            tell(format_args!("note: {note}"));
+        }
         report.answer_rows = num_rows as u64;
         report.wall_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         tell(report.to_string());
@@ -321,12 +386,12 @@ async fn print(
     session: &Millpond,
     plan: Arc<dyn ExecutionPlan>,
     explains: bool,
-    format: Format,
+    look: Look,
     output: &mut Output,
-) -> Result<(usize, QueryReport), Unprinted> {
+) -> Result<(usize, Option<Shown>, QueryReport), Unprinted> {
     let mut running = session.stream_plan(plan)?;
     let writer = if explains { AnswerWriter::of_plans } else { AnswerWriter::new };
-    let mut writer = writer(output, format, running.schema(), Instant::now);
+    let mut writer = writer(output, look.format, look.fit, running.schema(), Instant::now);
     loop {
         let next = match writer.due() {
             None => running.next().await,
@@ -341,8 +406,8 @@ async fn print(
         let Some(batch) = next else { break };
         writer.write(batch?)?;
     }
-    let num_rows = writer.finish()?;
-    Ok((num_rows, running.report().await))
+    let (num_rows, shown) = writer.finish()?;
+    Ok((num_rows, shown, running.report().await))
 }
 
 async fn physical_plan(session: &Millpond, plan: LogicalPlan) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
@@ -384,6 +449,15 @@ pub fn bytes(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_note_names_what_is_left_out() {
+        let shown = |rows, columns| left_out(Shown { rows, of_rows: 60_000, columns, of_columns: 40 });
+        assert_eq!(shown(60_000, 40), None);
+        assert_eq!(shown(40, 40).as_deref(), Some("the table shows 40 of 60000 rows (--rows all)"));
+        let both = "the table shows 40 of 60000 rows (--rows all) and 12 of 40 columns (--format line)";
+        assert_eq!(shown(40, 12).as_deref(), Some(both));
+    }
 
     #[test]
     fn bytes_take_the_unit_that_suits() {

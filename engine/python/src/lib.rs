@@ -30,6 +30,7 @@ use millpond::{Millpond, QueryReport, QueryStream};
 use millpond_cli::args::SessionArgs;
 use millpond_cli::error::{CliError, Exit};
 use millpond_cli::statements::{self, Statement};
+use millpond_cli::types::type_name;
 use millpond_cli::unreadable::{planning_error, statement_error};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyRuntimeError};
@@ -455,7 +456,7 @@ impl Answer {
     /// Its rows as tuples of Python's own values.
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         if let Some(field) = self.schema.fields().iter().find(|field| !show::has_python_value(field.data_type())) {
-            let (name, of) = (field.name(), show::type_name(field.data_type()));
+            let (name, of) = (field.name(), type_name(field.data_type()));
             return Err(UsageError::new_err(format!(
                 "column {name} of type {of} has no value in Python: cast it to text, or take arrow() or to_polars()"
             )));
@@ -481,7 +482,7 @@ impl Answer {
     /// Names of its columns, and their types.
     #[getter]
     fn columns(&self) -> Vec<(String, String)> {
-        self.schema.fields().iter().map(|field| (field.name().clone(), show::type_name(field.data_type()))).collect()
+        self.schema.fields().iter().map(|field| (field.name().clone(), type_name(field.data_type()))).collect()
     }
 
     /// The report as one line, and as JSON.

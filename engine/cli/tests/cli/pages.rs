@@ -92,3 +92,16 @@ fn paths_in_pages_are_there() {
     assert_eq!(missing, Vec::<String>::new(), "are not there");
     assert!(named > 40, "only {named} paths were found");
 }
+
+/// A reader decides within one screen, and finds every other page by the index.
+#[test]
+fn the_readme_is_short_and_the_index_complete() {
+    let lines = read("README.md").lines().count();
+    assert!(lines <= 120, "README.md has {lines} lines");
+    let index = read("docs/README.md");
+    for page in pages() {
+        if let Some(name) = page.strip_prefix("docs/").filter(|name| *name != "README.md" && !name.contains('/')) {
+            assert!(index.contains(&format!("]({name})")), "docs/README.md lacks {name}");
+        }
+    }
+}

@@ -55,6 +55,44 @@ fn statements_come_from_flags_files_and_standard_input() {
 }
 
 #[test]
+fn a_text_without_a_flag_is_statements_or_a_file() {
+    let folder = tempfile::tempdir().expect("folder");
+    let at = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_string();
+    std::fs::write(at("it's.csv"), "a,b\n1,2\n").expect("file");
+    std::fs::write(at("q.SQL"), "SELECT 3 AS c; SELECT 4 AS d").expect("file");
+    assert_eq!(millpond(&["-q", "SELECT 1 AS a"]).stdout, "a\n1\n");
+    assert_eq!(millpond(&["-q", "SELECT 1 AS a", "-c", "SELECT 2 AS b"]).stdout, "a\n1\nb\n2\n");
+    assert_eq!(millpond(&["-q", &at("it's.csv")]).stdout, "a,b\n1,2\n");
+    assert_eq!(millpond(&["-q", &at("q.SQL")]).stdout, "c\n3\nd\n4\n");
+    for word in ["selftst", "absent.parquet", "SELECT"] {
+        let refused = millpond(&[word]);
+        assert_eq!((refused.code, refused.stdout.as_str()), (2, ""), "{}", refused.stderr);
+        assert!(refused.stderr.contains(&format!("'{word}' is no command, no file")), "{}", refused.stderr);
+    }
+    let refused = millpond(&["SELECT 1", "info"]);
+    assert!(refused.code == 2 && refused.stderr.contains("'SELECT 1' before a command"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_table_shows_as_many_rows_as_are_asked_for() {
+    let sql = "SELECT value AS n FROM generate_series(1, 100000) ORDER BY n";
+    let with = |rows: &[&str]| millpond(&[&["--format", "table", "-c", sql], rows].concat());
+    let all = with(&[]);
+    assert_eq!(all.stdout.lines().count(), 100_000 + 5, "all rows, where nobody looks at a terminal");
+    assert!(!all.stderr.contains("the table shows"), "{}", all.stderr);
+    let some = with(&["--rows", "3"]);
+    let cells: Vec<&str> = some.stdout.lines().skip(4).map(|line| line.trim_matches(['|', ' '])).collect();
+    assert_eq!(cells, ["1", "2", "…", "100000", "+--------+"], "{}", some.stdout);
+    let (note, footer) = some.stderr.split_once('\n').expect("two lines");
+    assert_eq!(note, "note: the table shows 3 of 100000 rows (--rows all)");
+    assert!(footer.starts_with("100000 rows · "), "{footer}");
+    for wrong in ["0", "-1", "few"] {
+        let refused = with(&[&format!("--rows={wrong}")]);
+        assert!(refused.code == 2 && refused.stderr.contains("a number such as 100, or all"), "{}", refused.stderr);
+    }
+}
+
+#[test]
 fn formats() {
     let sql = "SELECT 1 AS n, NULL AS x";
     let with = |format| millpond(&["-q", "--format", format, "-c", sql]).stdout;
