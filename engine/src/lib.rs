@@ -75,6 +75,7 @@ pub mod prelude;
 pub mod profile;
 #[doc(hidden)]
 pub mod program;
+pub mod progress;
 #[doc(hidden)]
 pub mod reason;
 pub mod report;

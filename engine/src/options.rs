@@ -694,7 +694,8 @@ fn unknown(key: &str) -> EngineError {
 }
 
 /// The name that was probably meant.
-fn nearest(meant: &str, names: &[&'static str]) -> Option<&'static str> {
+#[doc(hidden)]
+pub fn nearest<'n>(meant: &str, names: &[&'n str]) -> Option<&'n str> {
     let (distance, name) = names.iter().map(|name| (edit_distance(meant, name), *name)).min()?;
     (distance <= 2.max(name.len() / 3)).then_some(name)
 }

@@ -461,7 +461,7 @@ impl Millpond {
             true => panics::caught(async { Ok(MadeOf::begin(now, &names).await) }).await?,
             false => None,
         };
-        let plan = crate::sql::statement_plan(&state, statement).await?;
+        let plan = crate::address::in_plan(crate::sql::statement_plan(&state, statement).await?)?;
         let made_of = match begun {
             Some(begun) => panics::caught(async { Ok(begun.read_by(now, &plan).await) }).await?,
             None => None,

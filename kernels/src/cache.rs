@@ -101,6 +101,11 @@ impl PipelineCache {
         }
     }
 
+    /// Texts that the driver assembles now.
+    pub fn assembling(&self) -> usize {
+        lock(&self.texts).under_way.len()
+    }
+
     /// The pipeline of a spec, if it is at hand.
     pub fn known(&self, spec: &PipelineSpec) -> Option<Arc<Pipeline>> {
         let now = self.clock.fetch_add(1, Ordering::Relaxed);

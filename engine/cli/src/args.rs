@@ -72,7 +72,7 @@ pub struct Cli {
 }
 
 /// What to run, and where its answer goes.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct QueryArgs {
     /// Run these statements; may be given more than once
     #[arg(short = 'c', long = "command", value_name = "SQL")]
@@ -97,6 +97,10 @@ pub struct QueryArgs {
     /// Go on after a failed statement; the exit code still tells
     #[arg(long)]
     pub keep_going: bool,
+
+    /// The shell does not run the statements of rc.sql at its start
+    #[arg(long)]
+    pub no_rc: bool,
 }
 
 /// The session that statements and suites run in.
@@ -151,8 +155,24 @@ pub enum Format {
     Json,
     Ndjson,
     Markdown,
+    /// A Parquet file, in the layout of parquet rewrite
+    Parquet,
+    /// An Arrow file (Feather 2)
+    Arrow,
     /// Run, and print no rows
     None,
+}
+
+impl Format {
+    /// As `--format` has it.
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_string())
+    }
+
+    /// True for what a terminal cannot show.
+    pub fn is_binary(self) -> bool {
+        matches!(self, Self::Parquet | Self::Arrow)
+    }
 }
 
 /// How much of an answer a table shows.
@@ -162,7 +182,7 @@ pub enum Rows {
     AtMost(usize),
 }
 
-fn rows(text: &str) -> Result<Rows, String> {
+pub fn rows(text: &str) -> Result<Rows, String> {
     match text.parse() {
         Ok(count) if count > 0 => Ok(Rows::AtMost(count)),
         _ if text == "all" => Ok(Rows::All),

@@ -8,7 +8,7 @@
 //! ```
 
 use std::fmt::{Display, Write as _};
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal, Write as _};
 
 use millpond::datafusion::common::utils::quote_identifier;
 use millpond::datafusion::common::{Column, DataFusionError, SchemaError, Span};
@@ -35,6 +35,16 @@ pub enum Exit {
 /// Prints a line on standard error. A reader that is missing there ends nothing.
 pub fn tell(line: impl Display) {
     let _ = writeln!(io::stderr(), "{line}");
+}
+
+/// Prints an error, its first word in red on a terminal.
+pub fn tell_error(error: &CliError) {
+    if error.message.is_empty() {
+        return;
+    }
+    let has_colours = io::stderr().is_terminal() && crate::terminal::has_colours();
+    let (red, reset) = if has_colours { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
+    tell(format_args!("{red}error:{reset} {}", error.message));
 }
 
 /// An error of the command line.

@@ -1,4 +1,4 @@
-//! Writes answers as they come: table, line, csv, tsv, json, ndjson, markdown, or nothing.
+//! Writes answers as they come: table, line, csv, tsv, json, ndjson, markdown, parquet, arrow, or nothing.
 //!
 //! ```text
 //!   batch ─► AnswerWriter ─► bytes on the output      a table holds its first rows until `due`, to know its widths
@@ -13,9 +13,9 @@
 //! Empty    an answer without rows still has its header (table, csv, tsv, markdown) or is `[]` (json).
 //! NULL     is an empty field in csv and tsv, `null` in json, `NULL` elsewhere; the text NULL is `'NULL'` there.
 //! Nested   values are JSON: in json and ndjson as they are, in csv as the text of a field.
-//! Plans    of EXPLAIN are text where people read them (table, line, csv, tsv, markdown), and rows in json and ndjson.
+//! Plans    of EXPLAIN are text where people read them (table, line, csv, tsv, markdown), and rows in json, ndjson, parquet and arrow.
 //! Errors   in mid-stream leave what was written: a json answer then has no `]`.
-//! Memory   one batch, and the first rows of a table.
+//! Memory   one batch, and the first rows of a table; of parquet a row group.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -29,6 +29,7 @@ use millpond::datafusion::arrow::json::writer::{JsonArray, LineDelimited, Writer
 use unicode_width::UnicodeWidthStr;
 
 use crate::args::Format;
+use crate::binary::BinaryWriter;
 use crate::nested::{as_texts, with_text_keys};
 use crate::plans::PlanWriter;
 use crate::table::{Fit, Shown, TableWriter, for_each_row, visible};
@@ -46,6 +47,7 @@ enum Form {
     Ndjson,
     Line,
     Markdown,
+    Binary(BinaryWriter),
     None,
 }
 
@@ -63,7 +65,16 @@ pub struct AnswerWriter<'a> {
 
 impl<'a> AnswerWriter<'a> {
     /// A writer of `format`, which is no longer `auto`; a table shows what `fit` says.
-    pub fn new(out: &'a mut dyn Write, format: Format, fit: Fit, schema: SchemaRef, now: fn() -> Instant) -> Self {
+    ///
+    /// # Errors
+    /// Arrow's, for a type that parquet or arrow do not have.
+    pub fn new(
+        out: &'a mut dyn Write,
+        format: Format,
+        fit: Fit,
+        schema: SchemaRef,
+        now: fn() -> Instant,
+    ) -> Result<Self, ArrowError> {
         let form = match format {
             Format::Csv => Form::Csv(b','),
             Format::Tsv => Form::Csv(b'\t'),
@@ -71,19 +82,30 @@ impl<'a> AnswerWriter<'a> {
             Format::Ndjson => Form::Ndjson,
             Format::Line => Form::Line,
             Format::Markdown => Form::Markdown,
+            Format::Parquet => Form::Binary(BinaryWriter::parquet(&schema)?),
+            Format::Arrow => Form::Binary(BinaryWriter::arrow(&schema)?),
             Format::None => Form::None,
             Format::Auto | Format::Table => Form::Table(TableWriter::new(&schema, fit)),
         };
-        Self { out, form, schema, now, due: None, rows_written: false, num_rows: 0 }
+        Ok(Self { out, form, schema, now, due: None, rows_written: false, num_rows: 0 })
     }
 
     /// The same, for an answer of EXPLAIN: rows of a kind and a plan.
-    pub fn of_plans(out: &'a mut dyn Write, format: Format, fit: Fit, schema: SchemaRef, now: fn() -> Instant) -> Self {
-        let mut writer = Self::new(out, format, fit, schema, now);
-        if !matches!(writer.form, Form::Json | Form::Ndjson | Form::None) {
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_plans(
+        out: &'a mut dyn Write,
+        format: Format,
+        fit: Fit,
+        schema: SchemaRef,
+        now: fn() -> Instant,
+    ) -> Result<Self, ArrowError> {
+        let mut writer = Self::new(out, format, fit, schema, now)?;
+        if !matches!(writer.form, Form::Json | Form::Ndjson | Form::Binary(_) | Form::None) {
             writer.form = Form::Plans(PlanWriter::default());
         }
-        writer
+        Ok(writer)
     }
 
     /// Takes the next batch.
@@ -102,6 +124,7 @@ impl<'a> AnswerWriter<'a> {
             }
             Form::Line => self.write_lines(&batch)?,
             Form::Markdown => self.write_markdown(&batch)?,
+            Form::Binary(writer) => writer.write(&batch, self.out)?,
             Form::None => return Ok(()),
             Form::Ndjson => {
                 let mut writer = JsonBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(&mut *self.out);
@@ -208,6 +231,7 @@ impl<'a> AnswerWriter<'a> {
             Form::Markdown if !self.rows_written => {
                 self.write_markdown(&RecordBatch::new_empty(self.schema.clone()))?;
             }
+            Form::Binary(writer) => writer.finish(self.out)?,
             Form::Csv(_) | Form::Ndjson | Form::Line | Form::Markdown | Form::None => {}
             Form::Json => self.out.write_all(if self.rows_written { b"]\n" } else { b"[]\n" })?,
             Form::Plans(plans) => plans.finish(self.out)?,
@@ -252,7 +276,7 @@ mod tests {
         )
         .expect("batch");
         let mut out = Vec::new();
-        let mut writer = AnswerWriter::new(&mut out, format, Fit::default(), schema, Instant::now);
+        let mut writer = AnswerWriter::new(&mut out, format, Fit::default(), schema, Instant::now).expect("a writer");
         for _ in 0..batches {
             writer.write(batch.clone()).expect("written");
         }
@@ -283,7 +307,8 @@ mod tests {
         ]);
         let batch = batch.expect("batch");
         let mut out = Vec::new();
-        let mut writer = AnswerWriter::new(&mut out, Format::Line, Fit::default(), batch.schema(), Instant::now);
+        let mut writer =
+            AnswerWriter::new(&mut out, Format::Line, Fit::default(), batch.schema(), Instant::now).expect("a writer");
         writer.write(batch).expect("written");
         writer.finish().expect("finished");
         let expected = "日本 = 'NULL'\na\\nb = 1\n\n日本 = NULL\na\\nb = 2\n";
@@ -296,7 +321,8 @@ mod tests {
         let texts = StringArray::from(vec!["a|b", "two\nlines", "c\\|"]);
         let batch = RecordBatch::try_from_iter([("s|", Arc::new(texts) as _)]).expect("batch");
         let mut out = Vec::new();
-        let mut writer = AnswerWriter::new(&mut out, Format::Markdown, Fit::default(), batch.schema(), Instant::now);
+        let mut writer = AnswerWriter::new(&mut out, Format::Markdown, Fit::default(), batch.schema(), Instant::now)
+            .expect("a writer");
         writer.write(batch).expect("written");
         writer.finish().expect("finished");
         let expected = "| s\\| |\n| --- |\n| a\\|b |\n| two<br>lines |\n| c\\\\\\| |\n";
@@ -350,7 +376,8 @@ mod tests {
     #[test]
     fn a_table_begins_100_ms_after_its_first_row() {
         let mut out = Vec::new();
-        let mut writer = AnswerWriter::new(&mut out, Format::Table, Fit::default(), rows(1).schema(), clock);
+        let mut writer =
+            AnswerWriter::new(&mut out, Format::Table, Fit::default(), rows(1).schema(), clock).expect("a writer");
         assert_eq!(writer.due(), None);
         let first = clock();
         writer.write(rows(0)).expect("no row");
@@ -371,7 +398,8 @@ mod tests {
     #[test]
     fn rows_at_hand_are_written_when_no_more_come() {
         let mut out = Vec::new();
-        let mut writer = AnswerWriter::new(&mut out, Format::Table, Fit::default(), rows(1).schema(), clock);
+        let mut writer =
+            AnswerWriter::new(&mut out, Format::Table, Fit::default(), rows(1).schema(), clock).expect("a writer");
         writer.write(rows(2)).expect("held");
         assert!(writer.due().is_some());
         writer.write_held().expect("written");
@@ -389,7 +417,8 @@ mod tests {
             (Format::Json, "[{\"n\":0},{\"n\":1}"),
         ] {
             let mut out = Vec::new();
-            let mut writer = AnswerWriter::new(&mut out, format, Fit::default(), rows(1).schema(), clock);
+            let mut writer =
+                AnswerWriter::new(&mut out, format, Fit::default(), rows(1).schema(), clock).expect("a writer");
             writer.write(rows(2)).expect("written");
             // Nothing ends the answer: an error has come instead.
             drop(writer);

@@ -7,12 +7,15 @@
 //!
 //! The listener has its own thread because a busy query may keep every worker from looking at signals.
 //!
+//! Shell     stays: Ctrl-C ends the statement that runs, a second one before that has ended the process. With no statement, and while a
+//!           pager has the terminal, it does nothing.
 //! Exit      130, 143 or 129, as a shell has it for a process that the signal ended.
 //! Ignored   a SIGTERM or SIGHUP that the process was started to ignore (nohup) stays ignored.
 //! Files     that were begun are gone at the end, after a second signal, too.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -22,7 +25,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::error::{CliError, Exit};
-use crate::{leave, output, unfinished};
+use crate::{leave, output, pager, unfinished};
 
 /// A signal that asks the program to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +93,41 @@ fn ignored() -> u64 {
 pub struct Interrupts {
     count: watch::Receiver<u32>,
     flag: Arc<AtomicBool>,
+    shell: Option<Arc<ShellWork>>,
+}
+
+/// The statement that a shell runs.
+#[derive(Debug, Default)]
+struct ShellWork {
+    runs: AtomicBool,
+    is_cancelled: AtomicBool,
+    /// Files that COPY had begun when the statement was cancelled.
+    begun: Mutex<Vec<PathBuf>>,
+}
+
+impl ShellWork {
+    fn begin(&self) {
+        self.is_cancelled.store(false, Ordering::Relaxed);
+        self.runs.store(true, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.runs.store(false, Ordering::Relaxed);
+        let begun = std::mem::take(&mut *self.begun.lock().unwrap_or_else(PoisonError::into_inner));
+        unfinished::remove(begun.into_iter());
+    }
+
+    /// Takes a Ctrl-C. Returns whether the statement is to be cancelled now.
+    fn interrupt(&self) -> bool {
+        if pager::runs() || !self.runs.load(Ordering::Relaxed) {
+            return false;
+        }
+        if self.is_cancelled.swap(true, Ordering::Relaxed) {
+            leave::at_once(Exit::Interrupted);
+        }
+        *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = output::begun_by_copies();
+        true
+    }
 }
 
 impl Interrupts {
@@ -98,6 +136,18 @@ impl Interrupts {
     /// # Errors
     /// If the system gives no thread or no signal handler.
     pub fn listen() -> Result<Self, CliError> {
+        Self::listening(None)
+    }
+
+    /// The same for a shell, which Ctrl-C does not end.
+    ///
+    /// # Errors
+    /// As [`listen`](Self::listen).
+    pub fn listen_in_shell() -> Result<Self, CliError> {
+        Self::listening(Some(Arc::default()))
+    }
+
+    fn listening(shell: Option<Arc<ShellWork>>) -> Result<Self, CliError> {
         let cannot = |error: &dyn std::fmt::Display| CliError::sql(format!("cannot listen for Ctrl-C: {error}"));
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| cannot(&error))?;
@@ -114,10 +164,22 @@ impl Interrupts {
         drop(entered);
         let (sender, count) = watch::channel(0);
         let flag = Arc::new(AtomicBool::new(false));
-        let raised = Arc::clone(&flag);
+        let (raised, work) = (Arc::clone(&flag), shell.clone());
         let listener = move || {
             runtime.block_on(async {
-                let Some(ending) = signals.next().await else { return };
+                let ending = loop {
+                    let Some(ending) = signals.next().await else { return };
+                    match &work {
+                        Some(work) if ending == Ending::Interrupt => {
+                            if work.interrupt() {
+                                sender.send_modify(|count| *count += 1);
+                            }
+                        }
+                        // At the prompt nothing has to end first.
+                        Some(work) if !work.runs.load(Ordering::Relaxed) => leave::at_once(ending.exit()),
+                        _ => break ending,
+                    }
+                };
                 let _ = FIRST.set(ending);
                 // COPY's files may be closed and left behind once its tasks are dropped.
                 output::remove_at_end(unfinished::files());
@@ -129,7 +191,7 @@ impl Interrupts {
             });
         };
         thread::Builder::new().name("interrupts".to_string()).spawn(listener).map_err(|error| cannot(&error))?;
-        Ok(Self { count, flag })
+        Ok(Self { count, flag, shell })
     }
 
     /// Is true once a signal has come.
@@ -143,13 +205,21 @@ impl Interrupts {
     /// Those of `work`, and the exit code of the signal.
     pub async fn or_interrupted<T>(&self, work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
         let mut count = self.count.clone();
-        tokio::select! {
+        if let Some(shell) = &self.shell {
+            count.mark_unchanged();
+            shell.begin();
+        }
+        let ended = tokio::select! {
             result = work => result,
             changed = count.changed() => match changed {
                 Ok(()) => Err(CliError::interrupted()),
                 Err(_) => Err(CliError::sql("the listener for Ctrl-C ended early")),
             },
+        };
+        if let Some(shell) = &self.shell {
+            shell.end();
         }
+        ended
     }
 
     /// Runs `work` on a thread of its own, because it may wait for another process, until it ends or a signal comes.

@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use crate::error::Exit;
-use crate::{output, unfinished};
+use crate::{output, terminal, unfinished};
 
 /// How long a device may take to close after work that ended by itself: a module that is being assembled takes seconds.
 const ENDED: Duration = Duration::from_secs(5);
@@ -42,6 +42,7 @@ pub fn at_once(exit: Exit) -> ! {
 fn end(exit: Exit, calls: u64) -> ! {
     // Last: dropped tasks may have begun files after the signal.
     output::remove_temporary();
+    terminal::restore();
     // As the end of `main` does.
     let _ = io::stdout().flush();
     if calls > 0 {

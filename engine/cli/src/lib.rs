@@ -11,7 +11,9 @@
 
 #![forbid(unsafe_code)]
 
+mod answer;
 pub mod args;
+mod binary;
 pub mod error;
 mod format;
 mod generate;
@@ -20,19 +22,24 @@ mod interrupt;
 mod leave;
 mod manual;
 mod mem;
+mod names;
 mod nested;
 mod output;
+mod pager;
 mod parquet;
 mod places;
 mod plans;
+mod progress;
 mod query;
 mod reads;
 mod selftest;
 pub mod session;
+mod shell;
 mod soak;
 pub mod statements;
 mod suite;
 mod table;
+mod terminal;
 mod trace;
 pub mod types;
 mod unfinished;
@@ -46,7 +53,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use clap::{CommandFactory, FromArgMatches};
 
 use crate::args::{Cli, Command};
-use crate::error::{CliError, Exit, tell};
+use crate::error::{CliError, Exit, tell, tell_error};
 
 /// Arenas of the C library's malloc, which the driver's compiler alone uses here.
 const MALLOC_ARENAS: u16 = 4;
@@ -70,11 +77,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ! {
     runtime.shutdown_background();
     let exit = match ended {
         Ok(exit) => exit,
-        Err(CliError { exit, message }) => {
-            if !message.is_empty() {
-                tell(format_args!("error: {message}"));
-            }
-            exit
+        Err(error) => {
+            tell_error(&error);
+            error.exit
         }
     };
     leave::in_order(exit)
@@ -109,7 +114,8 @@ async fn dispatch(cli: &Cli) -> Result<Exit, CliError> {
         Some(Command::Run(args)) => suite::run(args, &cli.session).await,
         Some(Command::Mem(command)) => mem::run(command, &cli.session),
         Some(Command::Parquet(command)) => parquet::run(command, &cli.session).await,
-        None if nothing_to_run(cli) => {
+        None if is_idle(cli) && shell::is_possible() => shell::run(cli).await,
+        None if is_idle(cli) => {
             let _ = command().print_help();
             Ok(Exit::Usage)
         }
@@ -117,8 +123,8 @@ async fn dispatch(cli: &Cli) -> Result<Exit, CliError> {
     }
 }
 
-/// True when neither a flag nor standard input can hold a statement. There is no interactive shell yet.
-fn nothing_to_run(cli: &Cli) -> bool {
+/// True when neither a flag nor standard input can hold a statement.
+fn is_idle(cli: &Cli) -> bool {
     let query = &cli.query;
     cli.text.is_none() && query.commands.is_empty() && query.files.is_empty() && std::io::stdin().is_terminal()
 }

@@ -18,6 +18,7 @@ use std::sync::{Mutex, PoisonError};
 use tempfile::{Builder, NamedTempFile};
 
 use crate::error::CliError;
+use crate::pager::Pager;
 use crate::unfinished;
 
 /// Where answers go.
@@ -32,6 +33,8 @@ pub struct Output {
 enum Sink {
     /// Standard output or standard error.
     Standard(BufWriter<Box<dyn Write + Send>>),
+    /// Standard output, by way of a pager.
+    Paged(Pager),
     /// A device, a pipe, or whatever a descriptor leads to.
     Direct { file: BufWriter<File>, path: PathBuf },
     /// A file that replaces `target`.
@@ -70,6 +73,12 @@ pub fn remove_temporary() {
     unfinished::remove(TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner).drain(..));
 }
 
+/// Unfinished files that are no output's: those that COPY has begun.
+pub fn begun_by_copies() -> Vec<PathBuf> {
+    let outputs = TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner);
+    unfinished::files().into_iter().filter(|path| !outputs.contains(path)).collect()
+}
+
 /// Has [`remove_temporary`] remove these files, too, if they are there by then.
 pub fn remove_at_end(files: Vec<PathBuf>) {
     TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner).extend(files);
@@ -79,6 +88,11 @@ impl Output {
     /// Standard output.
     pub fn standard() -> Self {
         Self::on(Sink::Standard(BufWriter::new(Box::new(io::stdout()))), "standard output".to_string())
+    }
+
+    /// Standard output, whose long answers a pager shows.
+    pub fn paged(pager: Pager) -> Self {
+        Self::on(Sink::Paged(pager), "standard output".to_string())
     }
 
     /// The output that `-o path` names. Nothing of what is there is changed. Waits where a pipe has no reader yet.
@@ -157,7 +171,7 @@ impl Output {
     pub fn target(&self) -> Option<&Path> {
         match &self.sink {
             Sink::Staged { target, .. } => Some(target),
-            Sink::Standard(_) | Sink::Direct { .. } => None,
+            Sink::Standard(_) | Sink::Paged(_) | Sink::Direct { .. } => None,
         }
     }
 
@@ -177,13 +191,13 @@ impl Output {
 
     /// True for what `-o` named; standard output has no path.
     pub fn has_path(&self) -> bool {
-        !matches!(self.sink, Sink::Standard(_))
+        !matches!(self.sink, Sink::Standard(_) | Sink::Paged(_))
     }
 
     /// True when `path` leads to the file that is written or replaced, under whatever name.
     pub fn is_at(&self, path: &Path) -> bool {
         let written: &[&Path] = match &self.sink {
-            Sink::Standard(_) => return false,
+            Sink::Standard(_) | Sink::Paged(_) => return false,
             Sink::Direct { path, .. } => &[path],
             Sink::Staged { temporary, target, .. } => &[target, temporary.path()],
         };
@@ -255,6 +269,16 @@ impl Output {
         }
     }
 
+    /// Ends an answer: one in a pager, when its user leaves that.
+    ///
+    /// # Errors
+    /// As [`failure`](Self::failure) says.
+    pub fn end_answer(&mut self) -> Result<(), CliError> {
+        let Sink::Paged(pager) = &mut self.sink else { return Ok(()) };
+        let ended = pager.end();
+        self.written(ended)
+    }
+
     /// What a failed write means: exit 4 with the reason, or a reader that went away.
     pub fn failure(&self, error: &io::Error) -> CliError {
         // As in `millpond … | head`: that is the reader's right, and no error of ours.
@@ -271,6 +295,7 @@ impl Output {
     fn sink(&mut self) -> &mut dyn Write {
         match &mut self.sink {
             Sink::Standard(out) => out,
+            Sink::Paged(pager) => pager,
             Sink::Direct { file, .. } => file,
             Sink::Staged { file, .. } => file,
         }

@@ -146,7 +146,10 @@ async fn register(context: &SessionContext, table: &str) -> Result<TableReferenc
         "json" | "ndjson" | "jsonl" => {
             JsonReadOptions::default().file_extension(&with_dot).to_listing_options(&config, formats)
         }
-        "arrow" | "feather" => ArrowReadOptions::default().to_listing_options(&config, formats),
+        "arrow" | "feather" => {
+            let options = ArrowReadOptions { file_extension: &with_dot, ..ArrowReadOptions::default() };
+            options.to_listing_options(&config, formats)
+        }
         _ => ParquetReadOptions::default().to_listing_options(&config, formats),
     };
     let table = tables::opened(context, reference.clone(), path, options).await;

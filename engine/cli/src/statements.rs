@@ -45,6 +45,21 @@ pub fn split(script: &str) -> Result<Vec<Statement>, TokenizerError> {
     Ok(statements)
 }
 
+/// True where the last statement of a text ends with a semicolon, or where the tokenizer refuses the text for another reason than
+/// a string, name or comment that is still open.
+pub fn ends(text: &str) -> bool {
+    match Tokenizer::new(&GenericDialect {}, text).tokenize() {
+        Ok(tokens) => {
+            let last = tokens.iter().rev().find(|token| !matches!(token, Token::Whitespace(_)));
+            matches!(last, Some(Token::SemiColon))
+        }
+        Err(error) => {
+            let is_open = ["Unterminated", "Unexpected EOF", "Expected close delimiter"];
+            !is_open.iter().any(|words| error.message.contains(words)) && text.trim_end().ends_with(';')
+        }
+    }
+}
+
 fn statement(script: &str, start: usize, end: usize) -> Statement {
     // Blank lines before a statement are not part of it, so that a caret's line number is the one people see.
     let text = &script[start..end];
@@ -95,6 +110,16 @@ mod tests {
             ["SELECT 'a;\n;b' -- c;\n, \"x;y\" /* ; */", "SELECT 2"]
         );
         assert_eq!(texts("SELECT $$ ; $$; SELECT 1"), ["SELECT $$ ; $$", "SELECT 1"]);
+    }
+
+    #[test]
+    fn a_text_ends_behind_a_semicolon_of_its_own() {
+        for text in ["SELECT 1;", "SELECT ';';", "SELECT 1; -- done", "SELECT 1;\n\n"] {
+            assert!(ends(text), "{text}");
+        }
+        for text in ["SELECT 1", "SELECT 'a;", "SELECT \"a;", "/* ;", "SELECT $$ ;", "SELECT 1 -- ;", "-- x"] {
+            assert!(!ends(text), "{text}");
+        }
     }
 
     #[test]

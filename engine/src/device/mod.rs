@@ -394,6 +394,11 @@ impl Engine {
         self.pipelines.statistics()
     }
 
+    /// Kernels that the driver assembles now.
+    pub fn kernels_assembling(&self) -> usize {
+        self.pipelines.assembling()
+    }
+
     /// How many pipelines it keeps.
     pub fn pipelines_kept(&self) -> usize {
         self.pipelines.kept()

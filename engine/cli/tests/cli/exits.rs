@@ -107,7 +107,7 @@ impl Rig {
         let run = |args: &[&str]| self.command(seed, args).output().expect("the binary runs");
         match way {
             Answered => (run(&["-c", &script]), 0),
-            OutputWritten => (run(&["-o", &self.at("answer.csv"), "-c", &script]), 0),
+            OutputWritten => (run(&["-o", &self.at("answer.ndjson"), "-c", &script]), 0),
             Refused => (run(&["-c", &wrong]), 1),
             KeptGoing => (run(&["--keep-going", "-c", &wrong]), 1),
             ReaderGone => (first_lines(self.start(seed, &["-c", &sales(ROWS)]), 1), 0),

@@ -14,13 +14,19 @@ mod pages;
 mod parquet;
 mod places;
 mod profile;
+#[cfg(target_os = "linux")]
+mod progress;
 mod queries;
 mod scripts;
 mod selftest;
+#[cfg(target_os = "linux")]
+mod shell;
 mod signals;
 mod soak;
 mod streams;
 mod suites;
+#[cfg(target_os = "linux")]
+mod terminal;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

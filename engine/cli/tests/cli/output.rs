@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::{Ended, millpond};
+use crate::{Ended, command, millpond};
 
 const OLD: &str = "id,name\n1,old\n2,older\n";
 
@@ -146,19 +146,49 @@ fn a_failed_statement_leaves_the_old_file_and_no_other() {
         assert_eq!(into(&folder.path("new.csv"), &[], sql).code, 1, "{sql}");
         assert!(folder.is_untouched(), "{sql}: {:?}", folder.names());
     }
-    let ended = into(&folder.file, &[], "SELECT 1 AS n; SELECT 2 AS m");
-    assert_eq!((ended.code, ended.stderr.as_str()), (0, ""));
-    assert_eq!(fs::read_to_string(&folder.file).expect("text"), "n\n1\nm\n2\n");
-    assert_eq!(folder.names(), ["t.csv"]);
+}
+
+/// What one reader of a file's kind could not read again is not written.
+#[test]
+fn a_file_holds_as_many_answers_as_its_format_does() {
+    let two = "SELECT 1 AS n; SELECT 2 AS m";
+    for name in ["t.csv", "t.tsv", "t.json", "t.parquet", "t.arrow"] {
+        let folder = Folder::new();
+        let ended = into(&folder.path(name), &[], two);
+        assert_eq!(ended.code, 2, "{name}");
+        assert!(
+            ended.stderr.contains("has an answer, and a file of ") && ended.stderr.contains(" holds one"),
+            "{}",
+            ended.stderr
+        );
+        assert!(folder.is_untouched(), "{:?}", folder.names());
+        // A definition has no answer.
+        assert_eq!(into(&folder.path(name), &[], "CREATE TABLE t AS SELECT 1 AS n; SELECT n FROM t").code, 0, "{name}");
+    }
+    let folder = Folder::new();
+    for (name, expected) in
+        [("t.ndjson", "{\"n\":1}\n{\"m\":2}\n"), ("t.md", "| n |\n| ---: |\n| 1 |\n| m |\n| ---: |\n| 2 |\n")]
+    {
+        let ended = into(&folder.path(name), &[], two);
+        assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{name}");
+        assert_eq!(fs::read_to_string(folder.path(name)).expect("text"), expected);
+    }
+    // Binary answers, of which a reader would find the last one alone, are refused in a pipe as well.
+    let ended = millpond(&["-q", "--device", "cpu", "--format", "csv", "-c", two]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (0, "n\n1\nm\n2\n"));
+    let ended = command(&["-q", "--device", "cpu", "--format", "arrow", "-c", two]).output().expect("an end");
+    assert_eq!(ended.status.code(), Some(2));
 }
 
 #[test]
 fn keep_going_keeps_what_succeeded_and_nothing_of_what_failed() {
     let folder = Folder::new();
     let halfway = "SELECT 10 / (500000 - value) AS n FROM generate_series(1, 1000000)";
-    let ended = into(&folder.file, &["--keep-going"], &format!("SELECT 1 AS a; {halfway}; SELECT 2 AS b"));
+    let lines = folder.path("t.ndjson");
+    let ended = into(&lines, &["--keep-going"], &format!("SELECT 1 AS a; {halfway}; SELECT 2 AS b"));
     assert_eq!(ended.code, 1, "{}", ended.stderr);
-    assert_eq!(fs::read_to_string(&folder.file).expect("text"), "a\n1\nb\n2\n");
+    assert_eq!(fs::read_to_string(&lines).expect("text"), "{\"a\":1}\n{\"b\":2}\n");
+    fs::remove_file(&lines).expect("removed");
 
     fs::write(&folder.file, OLD).expect("file");
     assert_eq!(into(&folder.file, &["--keep-going"], &format!("{halfway}; SELECT nothing")).code, 1);
@@ -309,7 +339,7 @@ fn a_reader_that_leaves_is_no_error() {
 fn an_interrupt_leaves_the_old_file_and_no_other() {
     let folder = Folder::new();
     let sql = "SELECT 1 AS n; SELECT count(*) FROM generate_series(1, 1000000000000)";
-    let mut child = start(&["-o", text(&folder.file), "-c", sql], Stdio::null());
+    let mut child = start(&["--format", "ndjson", "-o", text(&folder.file), "-c", sql], Stdio::null());
     // The handler is installed before the output is opened.
     while folder.names().len() == 1 {
         assert_eq!(child.try_wait().expect("state"), None, "the query ended by itself");
@@ -324,7 +354,7 @@ fn an_interrupt_leaves_the_old_file_and_no_other() {
 fn rows_before_an_error_are_printed_and_json_stays_open() {
     let sql = "SELECT 10 / (500000 - value) AS n FROM generate_series(1, 1000000)";
     for (format, begins) in
-        [("json", "[{\"n\":0},"), ("ndjson", "{\"n\":0}\n"), ("csv", "n\n0\n"), ("table", "+---+\n| n |")]
+        [("json", "[{\"n\":0},"), ("ndjson", "{\"n\":0}\n"), ("csv", "n\n0\n"), ("table", "+--------+\n|      n |")]
     {
         let ended = millpond(&["-q", "--device", "cpu", "--format", format, "-c", sql]);
         assert!(ended.code == 1 && ended.stderr.contains("Divide by zero"), "{format}: {}", ended.stderr);

@@ -74,7 +74,7 @@ fn paths_in_pages_are_there() {
     let (mut named, mut missing) = (0, Vec::new());
     for page in pages() {
         for word in read(&page).split(|c: char| c.is_whitespace() || "`()[],;:|'\"".contains(c)) {
-            let path = word.trim_end_matches(['.', '/']);
+            let path = word.split('#').next().unwrap_or(word).trim_end_matches(['.', '/']);
             // Patterns, and names that a reader fills in.
             if !ROOMS.iter().any(|room| path.starts_with(room))
                 || path.contains(['*', '<', '…', '{', '$'])

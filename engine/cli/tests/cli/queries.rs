@@ -76,9 +76,9 @@ fn a_text_without_a_flag_is_statements_or_a_file() {
 #[test]
 fn a_table_shows_as_many_rows_as_are_asked_for() {
     let sql = "SELECT value AS n FROM generate_series(1, 100000) ORDER BY n";
-    let with = |rows: &[&str]| millpond(&[&["--format", "table", "-c", sql], rows].concat());
+    let with = |rows: &[&str]| millpond(&[&["--device", "cpu", "--format", "table", "-c", sql], rows].concat());
     let all = with(&[]);
-    assert_eq!(all.stdout.lines().count(), 100_000 + 5, "all rows, where nobody looks at a terminal");
+    assert_eq!(all.stdout.lines().count(), 100_000 + 5, "all rows, without a terminal");
     assert!(!all.stderr.contains("the table shows"), "{}", all.stderr);
     let some = with(&["--rows", "3"]);
     let cells: Vec<&str> = some.stdout.lines().skip(4).map(|line| line.trim_matches(['|', ' '])).collect();
@@ -99,7 +99,9 @@ fn formats() {
     assert_eq!(with("csv"), "n,x\n1,\n");
     assert_eq!(with("json"), "[{\"n\":1,\"x\":null}]\n");
     assert_eq!(with("ndjson"), "{\"n\":1,\"x\":null}\n");
-    assert!(with("table").contains("| 1 | NULL |"));
+    assert!(with("table").contains("|      1 | NULL |"));
+    let refused = millpond(&["--format", "xml", "-c", sql]);
+    assert!(refused.code == 2 && refused.stderr.contains("markdown, parquet, arrow"), "{}", refused.stderr);
 }
 
 /// The fields of a CSV text, by its own rules: quotes around a field, a doubled quote inside, line breaks inside quotes.
@@ -192,8 +194,48 @@ fn output_file_takes_its_format_from_its_name() {
     let ended = millpond(&["-q", "-o", path, "-c", "SELECT 1 AS n"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (0, ""));
     assert_eq!(std::fs::read_to_string(&file).expect("answer"), "[{\"n\":1}]\n");
-    let refused = millpond(&["-o", "answer.parquet", "-c", "SELECT 1"]);
-    assert!(refused.code == 2 && refused.stderr.contains("COPY"), "{}", refused.stderr);
+    // Files of Parquet and Arrow are read again, empty ones too, under the short names of their columns.
+    for ending in ["parquet", "arrow", "feather"] {
+        let file = folder.path().join(format!("answer.{ending}"));
+        let path = file.to_str().expect("UTF-8");
+        let rows = "SELECT value AS n, [value] AS l, CAST(value AS DECIMAL(9, 2)) AS d, sum(value) OVER () FROM generate_series(1, 3000)";
+        assert_eq!(millpond(&["-q", "--device", "cpu", "-o", path, "-c", rows]).code, 0);
+        let table = format!("t={path}");
+        let sql =
+            "SELECT count(*) AS c, sum(n) AS n, sum(l[1]) AS l, sum(d) AS d, min(\"sum(value) OVER ()\") AS w FROM t";
+        let read = millpond(&["-q", "--device", "cpu", "--table", &table, "-c", sql]);
+        assert_eq!(read.stdout, "c,n,l,d,w\n3000,4501500,4501500,4501500.00,4501500\n", "{ending}: {}", read.stderr);
+        assert_eq!(millpond(&["-q", "-o", path, "-c", "SELECT 1 AS n WHERE false"]).code, 0);
+        assert_eq!(
+            millpond(&["-q", "--table", &table, "-c", "SELECT count(*) AS c, sum(n) AS n FROM t"]).stdout,
+            "c,n\n0,\n"
+        );
+    }
+    let refused = millpond(&["-o", "answer.xyz", "-c", "SELECT 1"]);
+    assert!(
+        refused.code == 2 && refused.stderr.contains("no format is known for files ending in .xyz"),
+        "{}",
+        refused.stderr
+    );
+}
+
+#[test]
+fn expressions_have_short_names() {
+    let sql = "SELECT 1, count(*), sum(price * 2) FROM 'data/samples/sales.parquet'";
+    for device in ["cpu", "sim"] {
+        // The second time the plan is a kept one.
+        let ended = millpond(&["-q", "--device", device, "-c", sql, "-c", sql]);
+        let headers: Vec<&str> = ended.stdout.lines().step_by(2).collect();
+        assert_eq!(headers, ["1,count(*),sum(price * 2)"; 2], "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn commands_of_the_shell_are_named_where_statements_run() {
+    for command in ["\\d t", ".tables"] {
+        let refused = millpond(&["-c", command]);
+        assert!(refused.stderr.contains("is a command of the shell") && refused.code == 2, "{}", refused.stderr);
+    }
 }
 
 #[test]

@@ -1,0 +1,385 @@
+//! Runs a statement and prints its answer: rows to the output; notes, progress and a footer to standard error.
+//!
+//! ```text
+//!   statement ─┬─ planned before ─► kept plan ─┐
+//!              └─ new ─► plan ─────────────────┴─► batch, batch, … ─► AnswerWriter ─► Output      QueryReport ─► footer
+//! ```
+//!
+//! Files   that hold one answer (-o with csv, tsv, json, parquet, arrow) refuse a second one.
+//! Names   of columns are short where they are expressions ([`names`]).
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::StreamExt;
+use millpond::datafusion::arrow::array::RecordBatch;
+use millpond::datafusion::arrow::datatypes::{Schema, SchemaRef};
+use millpond::datafusion::arrow::error::ArrowError;
+use millpond::datafusion::common::DataFusionError;
+use millpond::datafusion::logical_expr::LogicalPlan;
+use millpond::datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use millpond::profile::is_asked_by;
+use millpond::{Millpond, Profiler, QueryReport};
+
+use crate::args::Format;
+use crate::error::{CliError, tell};
+use crate::format::AnswerWriter;
+use crate::names;
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::reads::{refuse_own_output, store_function};
+use crate::shell::is_command;
+use crate::statements::Statement;
+use crate::table::{Fit, Shown};
+use crate::unreadable::{planning_error, statement_error};
+
+/// Statements whose column names are kept. A session keeps their plans, which do not have the names.
+const NAMES_KEPT: usize = 1000;
+
+/// How answers look.
+#[derive(Debug, Clone, Copy)]
+pub struct Look {
+    pub format: Format,
+    pub fit: Fit,
+    /// The line after each answer.
+    pub footer: bool,
+    /// Notes, and the progress of long queries.
+    pub notes: bool,
+    /// What is left out is shown by commands of the shell, not by flags.
+    pub is_shell: bool,
+}
+
+/// Runs the statements of one session.
+pub struct Runner<'a> {
+    session: &'a Millpond,
+    pub look: Look,
+    /// Names of columns by the text of a statement.
+    names: RefCell<HashMap<String, Vec<String>>>,
+    last: RefCell<Option<QueryReport>>,
+    answers: Cell<usize>,
+}
+
+impl<'a> Runner<'a> {
+    pub fn new(session: &'a Millpond, look: Look) -> Self {
+        Self { session, look, names: RefCell::default(), last: RefCell::default(), answers: Cell::new(0) }
+    }
+
+    pub fn session(&self) -> &'a Millpond {
+        self.session
+    }
+
+    /// The report of the last query that ended.
+    pub fn last_report(&self) -> Option<QueryReport> {
+        self.last.borrow().clone()
+    }
+
+    /// Sets the report of the last query, where others have run since.
+    pub fn set_last_report(&self, report: Option<QueryReport>) {
+        *self.last.borrow_mut() = report;
+    }
+
+    /// Answers go to another output from here on.
+    pub fn begin_output(&self) {
+        self.answers.set(0);
+    }
+
+    /// Runs one statement, and records where its time goes if it is EXPLAIN ANALYZE.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub async fn run_profiled(
+        &self,
+        statement: &Statement,
+        output: &mut Output,
+    ) -> Result<Result<(), CliError>, CliError> {
+        match is_asked_by(&statement.sql) {
+            true => Profiler::begin(&statement.sql).around(self.run(statement, output, None)).await,
+            false => self.run(statement, output, None).await,
+        }
+    }
+
+    /// Runs one statement. The outer error ends the script whatever --keep-going says, the inner one is the statement's own.
+    ///
+    /// # Errors
+    /// The statement's, and exit 2 for an output that it reads or writes.
+    pub async fn run(
+        &self,
+        statement: &Statement,
+        output: &mut Output,
+        trace: Option<&Output>,
+    ) -> Result<Result<(), CliError>, CliError> {
+        let started = Instant::now();
+        let session = self.session;
+        if is_command(&statement.sql) {
+            let line = statement.sql.lines().next().unwrap_or_default();
+            return Ok(Err(CliError::usage(format!(
+                "'{line}' is a command of the shell, which starts as millpond alone; here statements run: SHOW TABLES lists tables, \
+                 DESCRIBE t the columns of one"
+            ))));
+        }
+        // Whether a kept plan reads the output is not known: its tables are not at hand.
+        let kept = match output.has_path() || trace.is_some() {
+            true => None,
+            false => match session.kept_plan(&statement.sql).await {
+                Ok(kept) => kept,
+                Err(error) => return Ok(Err(planning_error(session, statement, &error).await)),
+            },
+        };
+        if let Some(plan) = kept {
+            let query = Query { plan, names: self.kept_names(&statement.sql), explains: false, target: None };
+            return Ok(self.answer(statement, query, output, started).await);
+        }
+        let planned = match session.statement(&statement.sql).await {
+            Ok(planned) => planned,
+            Err(error) => return Ok(Err(planning_error(session, statement, &error).await)),
+        };
+        let plan = planned.plan();
+        // The answers of the other statements would take the place of what this one reads.
+        refuse_own_output(session, statement, plan, output, trace).await?;
+        if let (None, true, Some(function)) = (session.engine(), self.look.notes, store_function(plan)) {
+            tell(format_args!("note: {function} does nothing here: columns are stored on a device, and there is none"));
+        }
+        let explains = matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
+        let (target, names) = (written(plan), names::of_answer(plan));
+        let plan = match session.plan_statement(planned).await {
+            Ok(plan) => plan,
+            Err(error) => return Ok(Err(planning_error(session, statement, &error).await)),
+        };
+        // An unbounded plan would never give its footer.
+        if plan.boundedness().is_unbounded() {
+            let error = DataFusionError::Plan("the query reads an unbounded source and would never end".to_string());
+            return Ok(Err(planning_error(session, statement, &error).await));
+        }
+        self.keep_names(&statement.sql, &names);
+        let query = Query { plan, names: Some(names), explains, target };
+        Ok(self.answer(statement, query, output, started).await)
+    }
+
+    fn keep_names(&self, sql: &str, names: &[String]) {
+        let mut kept = self.names.borrow_mut();
+        if kept.len() >= NAMES_KEPT {
+            kept.clear();
+        }
+        kept.insert(sql.to_string(), names.to_vec());
+    }
+
+    fn kept_names(&self, sql: &str) -> Option<Vec<String>> {
+        self.names.borrow().get(sql).cloned()
+    }
+
+    async fn answer(
+        &self,
+        statement: &Statement,
+        query: Query,
+        output: &mut Output,
+        started: Instant,
+    ) -> Result<(), CliError> {
+        let (session, look) = (self.session, self.look);
+        if query.plan.schema().fields().is_empty() {
+            // SET and DDL did their work while they were planned; a query without columns has only a row count to tell.
+            return Ok(());
+        }
+        let schema = query.schema();
+        if let (Format::Json | Format::Ndjson | Format::Parquet | Format::Arrow, Some(name)) =
+            (look.format, name_of_two(&schema))
+        {
+            return Err(CliError::sql(format!(
+                "two columns are called {name}, and a reader of {} would give back one of them: \
+                 name them apart (SELECT a AS x, b AS y), or take --format csv",
+                look.format.name()
+            )));
+        }
+        self.refuse_second_answer(output)?;
+        let target = query.target.clone();
+        let (num_rows, shown, mut report) = match self.print(query, schema, output).await {
+            Ok(printed) => printed,
+            Err(Unprinted::Query(error)) => {
+                if let Some(target) = &target
+                    && let Some(error) = CliError::statement(&error, statement).writing(target)
+                {
+                    return Err(error);
+                }
+                return Err(statement_error(session, statement, &error).await);
+            }
+            Err(Unprinted::Answer(error)) => return Err(cannot_print(&error, output)),
+        };
+        self.answers.set(self.answers.get() + 1);
+        report.answer_rows = num_rows as u64;
+        report.wall_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        output.end_answer()?;
+        if let (true, Some(note)) = (look.notes, shown.and_then(|shown| left_out(shown, look.is_shell))) {
+            tell(format_args!("note: {note}"));
+        }
+        if look.footer {
+            tell(&report);
+        }
+        // A finding is an error, even where the answer is right and the footer is not shown.
+        let found = report.findings.join(" | ");
+        *self.last.borrow_mut() = Some(report);
+        if found.is_empty() { Ok(()) } else { Err(CliError::sql(format!("the simulated device found: {found}"))) }
+    }
+
+    /// A file of csv with two headers, or of two JSON arrays, can be read by no reader of either.
+    fn refuse_second_answer(&self, output: &Output) -> Result<(), CliError> {
+        let (format, is_file) = (self.look.format, output.has_path());
+        let one_answer = match format {
+            Format::Csv | Format::Tsv | Format::Json => is_file,
+            Format::Parquet | Format::Arrow => true,
+            _ => false,
+        };
+        if !one_answer || self.answers.get() == 0 {
+            return Ok(());
+        }
+        Err(CliError::usage(format!(
+            "{} has an answer, and a file of {} holds one: {}, or write several with COPY (SELECT …) TO 'FILE'",
+            output.name(),
+            format.name(),
+            if self.look.is_shell {
+                "choose another file (\\o FILE)"
+            } else {
+                "run the other statements with another -o"
+            },
+        )))
+    }
+
+    /// Runs a plan and writes its rows as they come.
+    async fn print(
+        &self,
+        query: Query,
+        schema: SchemaRef,
+        output: &mut Output,
+    ) -> Result<(usize, Option<Shown>, QueryReport), Unprinted> {
+        let look = self.look;
+        let mut running = self.session.stream_plan(query.plan)?;
+        let progress = Progress::begin(self.session, running.plan(), look.notes);
+        let writer = if query.explains { AnswerWriter::of_plans } else { AnswerWriter::new };
+        let mut writer = writer(output, look.format, look.fit, Arc::clone(&schema), Instant::now)?;
+        loop {
+            let next = match writer.due() {
+                None => running.next().await,
+                Some(due) => match tokio::time::timeout_at(due.into(), running.next()).await {
+                    Ok(next) => next,
+                    Err(_) => {
+                        progress.beside(|| writer.write_held())?;
+                        continue;
+                    }
+                },
+            };
+            let Some(batch) = next else { break };
+            let batch = RecordBatch::try_new(Arc::clone(&schema), batch?.columns().to_vec())?;
+            progress.beside(|| writer.write(batch))?;
+        }
+        drop(progress);
+        let (num_rows, shown) = writer.finish()?;
+        Ok((num_rows, shown, running.report().await))
+    }
+}
+
+/// A query that is planned.
+struct Query {
+    plan: Arc<dyn ExecutionPlan>,
+    /// Names of its columns, where they are known.
+    names: Option<Vec<String>>,
+    explains: bool,
+    /// The file that it writes.
+    target: Option<String>,
+}
+
+impl Query {
+    /// The columns of the answer under their short names.
+    fn schema(&self) -> SchemaRef {
+        let schema = self.plan.schema();
+        let Some(names) = self.names.as_ref().filter(|names| names.len() == schema.fields().len()) else {
+            return schema;
+        };
+        let fields: Vec<_> =
+            schema.fields().iter().zip(names).map(|(field, name)| field.as_ref().clone().with_name(name)).collect();
+        Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
+    }
+}
+
+/// True where progress may be drawn.
+pub fn shows_progress() -> bool {
+    io::stderr().is_terminal()
+}
+
+/// The note about what a table has left out, and what shows it.
+fn left_out(shown: Shown, is_shell: bool) -> Option<String> {
+    let Shown { rows, of_rows, columns, of_columns } = shown;
+    let [all_rows, lines] = if is_shell { ["\\rows all", "\\x"] } else { ["--rows all", "--format line"] };
+    let rows = (rows < of_rows).then(|| format!("{rows} of {of_rows} rows ({all_rows})"));
+    let columns = (columns < of_columns).then(|| format!("{columns} of {of_columns} columns ({lines})"));
+    let parts: Vec<String> = rows.into_iter().chain(columns).collect();
+    (!parts.is_empty()).then(|| format!("the table shows {}", parts.join(" and ")))
+}
+
+/// What a statement writes to: the target of COPY, the table of INSERT.
+fn written(plan: &LogicalPlan) -> Option<String> {
+    match plan {
+        LogicalPlan::Copy(copy) => Some(millpond::address::path_of(&copy.output_url).display().to_string()),
+        LogicalPlan::Dml(write) => Some(write.table_name.to_string()),
+        LogicalPlan::Analyze(analyze) => written(&analyze.input),
+        _ => None,
+    }
+}
+
+/// Why an answer was not printed, or not whole.
+enum Unprinted {
+    Query(DataFusionError),
+    /// Its rows have no such text, or the output takes no more.
+    Answer(ArrowError),
+}
+
+impl From<DataFusionError> for Unprinted {
+    fn from(error: DataFusionError) -> Self {
+        Self::Query(error)
+    }
+}
+
+impl From<ArrowError> for Unprinted {
+    fn from(error: ArrowError) -> Self {
+        Self::Answer(error)
+    }
+}
+
+/// A name that two columns of an answer share.
+fn name_of_two(schema: &Schema) -> Option<String> {
+    let mut names: Vec<&String> = schema.fields().iter().map(|field| field.name()).collect();
+    names.sort_unstable();
+    names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0].clone())
+}
+
+fn cannot_print(error: &ArrowError, output: &mut Output) -> CliError {
+    if let Some(error) = output.take_failure() {
+        return output.failure(&error);
+    }
+    match error {
+        ArrowError::CsvError(reason) => {
+            CliError::sql(format!("cannot print the answer as CSV: {reason}; another --format can, such as json"))
+        }
+        ArrowError::JsonError(reason) | ArrowError::CastError(reason) => {
+            CliError::sql(format!("cannot print the answer as JSON: {reason}; --format table can"))
+        }
+        _ => CliError::sql(format!("cannot print the answer: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_note_names_what_is_left_out() {
+        let shown = |rows, columns| left_out(Shown { rows, of_rows: 60_000, columns, of_columns: 40 }, false);
+        assert_eq!(shown(60_000, 40), None);
+        assert_eq!(shown(40, 40).as_deref(), Some("the table shows 40 of 60000 rows (--rows all)"));
+        let both = "the table shows 40 of 60000 rows (--rows all) and 12 of 40 columns (--format line)";
+        assert_eq!(shown(40, 12).as_deref(), Some(both));
+        let shown = Shown { rows: 40, of_rows: 50, columns: 2, of_columns: 3 };
+        let shell = "the table shows 40 of 50 rows (\\rows all) and 2 of 3 columns (\\x)";
+        assert_eq!(left_out(shown, true).as_deref(), Some(shell));
+    }
+}

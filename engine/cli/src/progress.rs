@@ -1,0 +1,166 @@
+//! The line that shows how far a query is, on a terminal, from its second second on.
+//!
+//! ```text
+//!   a thread of its own, every 200 ms ─► counters of the plan's scans ─► 12.4 s · 41 % · 24,600,000 of 60,000,000 rows · 1.2 GiB · about 18 s left
+//!   rows of the answer ─► the line is erased while they are written
+//! ```
+//!
+//! Only on standard error, only where that is a terminal and notes are wanted: a pipe and a file never have it.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use millpond::Millpond;
+use millpond::datafusion::physical_plan::ExecutionPlan;
+use millpond::progress::Progress as Scanned;
+
+use crate::answer::shows_progress;
+use crate::query::bytes;
+
+/// Before that a query shows nothing.
+const QUIET: Duration = Duration::from_secs(1);
+const EVERY: Duration = Duration::from_millis(200);
+
+/// Shows the progress of one query until it is dropped.
+pub struct Progress {
+    shared: Option<(Arc<Shared>, JoinHandle<()>)>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    is_drawn: bool,
+    has_ended: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn draw(&mut self, line: &str) {
+        let width = terminal_size::terminal_size_of(io::stderr()).map_or(80, |(width, _)| usize::from(width.0).max(1));
+        let line: String = line.chars().take(width - 1).collect();
+        let _ = write!(io::stderr(), "\r\x1b[K{line}");
+        self.is_drawn = true;
+    }
+
+    fn erase(&mut self) {
+        if std::mem::take(&mut self.is_drawn) {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+impl Progress {
+    /// Begins to watch a plan that runs, where `is_wanted` and standard error is a terminal.
+    pub fn begin(session: &Millpond, plan: &Arc<dyn ExecutionPlan>, is_wanted: bool) -> Self {
+        if !is_wanted || !shows_progress() {
+            return Self { shared: None };
+        }
+        let shared = Arc::new(Shared { state: Mutex::default(), ended: Condvar::new() });
+        let (watched, session, plan, began) = (Arc::clone(&shared), session.clone(), Arc::clone(plan), Instant::now());
+        let watch = move || {
+            let mut state = watched.lock();
+            let mut pause = QUIET;
+            loop {
+                let waited = watched.ended.wait_timeout_while(state, pause, |state| !state.has_ended);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                if state.has_ended {
+                    return state.erase();
+                }
+                let assembling = session.engine().map_or(0, |engine| engine.kernels_assembling());
+                state.draw(&line(began.elapsed(), &Scanned::of(&plan), assembling));
+                pause = EVERY;
+            }
+        };
+        // Without a thread the query runs all the same.
+        let thread = thread::Builder::new().name("progress".to_string()).spawn(watch).ok();
+        Self { shared: thread.map(|thread| (shared, thread)) }
+    }
+
+    /// Runs `work`, which writes, on a line that is free.
+    pub fn beside<T>(&self, work: impl FnOnce() -> T) -> T {
+        let Some((shared, _)) = &self.shared else { return work() };
+        let mut state = shared.lock();
+        state.erase();
+        work()
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        let Some((shared, thread)) = self.shared.take() else { return };
+        shared.lock().has_ended = true;
+        shared.ended.notify_all();
+        let _ = thread.join();
+    }
+}
+
+/// What the line says.
+fn line(elapsed: Duration, scanned: &Scanned, assembling: usize) -> String {
+    let mut parts = vec![format!("{:.1} s", elapsed.as_secs_f64())];
+    let share = scanned.share();
+    if let Some(share) = share {
+        parts.push(format!("{:.0} %", 100.0 * share));
+    }
+    match scanned.of_rows {
+        Some(of_rows) if of_rows > 0 => parts.push(format!("{} of {} rows", grouped(scanned.rows), grouped(of_rows))),
+        _ if scanned.rows > 0 => parts.push(format!("{} rows", grouped(scanned.rows))),
+        _ => {}
+    }
+    if scanned.bytes > 0 {
+        parts.push(bytes(scanned.bytes));
+    }
+    if assembling > 0 {
+        parts.push(format!("{assembling} kernels being assembled"));
+    }
+    // The first rows say little, and behind the last ones the scans know nothing of what is left.
+    if let Some(share) = share.filter(|share| (0.02..0.99).contains(share)) {
+        parts.push(format!("about {:.0} s left", elapsed.as_secs_f64() * (1.0 - share) / share));
+    }
+    parts.join(" · ")
+}
+
+/// A number with its thousands apart.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_says_what_is_known() {
+        let second = Duration::from_millis(2500);
+        let scanned = |rows, of_rows, bytes| Scanned { rows, of_rows, bytes };
+        assert_eq!(line(second, &scanned(0, None, 0), 0), "2.5 s");
+        assert_eq!(line(second, &scanned(0, Some(0), 0), 3), "2.5 s · 3 kernels being assembled");
+        let half = line(second, &scanned(600_000, Some(1_200_000), 1 << 20), 0);
+        assert_eq!(half, "2.5 s · 50 % · 600,000 of 1,200,000 rows · 1.0 MiB · about 2 s left");
+        assert_eq!(line(second, &scanned(1200, Some(1200), 0), 0), "2.5 s · 100 % · 1,200 of 1,200 rows");
+        assert_eq!(line(second, &scanned(70, None, 10), 0), "2.5 s · 70 rows · 10 B");
+    }
+
+    #[test]
+    fn thousands_stand_apart() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+    }
+}
