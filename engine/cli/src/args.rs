@@ -442,6 +442,10 @@ pub struct GenArgs {
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub tables: Vec<String>,
 
+    /// Replace tables of another suite, scale, seed or type
+    #[arg(long)]
+    pub force: bool,
+
     /// Threads; 0 means one per core
     #[arg(long, default_value_t = 0, value_name = "N", allow_negative_numbers = true, value_parser = thread_count())]
     pub threads: usize,

@@ -1,11 +1,12 @@
 //! `millpond gen`: writes a suite's tables as Parquet.
 //!
 //! ```text
-//!   gen tpch      DIR/lineitem.parquet …
-//!   gen gpu-bdb   DIR/store_sales/part-00000.parquet …      a folder per table
+//!   gen tpch      DIR/lineitem.parquet …                                              and DIR/millpond.json,
+//!   gen gpu-bdb   DIR/store_sales/part-00000.parquet …      a folder per table        which says with what
 //! ```
 //!
 //! Prints    one line per file; a bar with the time that is left while it works, on a terminal.
+//! Mixed     tables of two scales, seeds or types in one folder are refused, unless --force is set ([`crate::manifest`]).
 //! Files     that exist are replaced, by the rules of `-o`: links followed, modes kept, read-only ones refused before the work.
 //! Errors    exit 2 for an unknown suite or table, an unusable scale, or an option of another suite; 4 for files.
 //! Ctrl-C    ends it with exit 130: finished files stay, half-written ones go.
@@ -20,6 +21,7 @@ use millpond_data::{DataError, WrittenFile, gpu_bdb, tpch};
 use crate::args::{Codec, GenArgs, Keys, Money};
 use crate::error::CliError;
 use crate::interrupt::Interrupts;
+use crate::manifest::Manifest;
 use crate::places::Places;
 use crate::query::bytes;
 
@@ -67,6 +69,9 @@ fn run_tpch(args: &GenArgs, quiet: bool, stop: Arc<AtomicBool>) -> Result<Vec<Wr
     if !args.tables.is_empty() {
         options.tables = tables(args, tpch::Table::from_name)?;
     }
+    let names = options.tables.iter().map(|table| table.name());
+    let mut manifest = Manifest::new("tpch", args.scale, None, &[("codec", codec_name(args.codec))], names);
+    manifest.begin(&args.out, args.force)?;
     let total = options.tables.iter().map(|table| table.approximate_rows(args.scale)).sum();
     let bar = bar(total, quiet);
     let files = tpch::generate(&options, &|table, rows| {
@@ -74,7 +79,9 @@ fn run_tpch(args: &GenArgs, quiet: bool, stop: Arc<AtomicBool>) -> Result<Vec<Wr
         bar.inc(rows);
     });
     bar.finish_and_clear();
-    files.map_err(cli)
+    let files = files.map_err(cli)?;
+    manifest.write(&args.out)?;
+    Ok(files)
 }
 
 fn run_gpu_bdb(args: &GenArgs, quiet: bool, stop: Arc<AtomicBool>) -> Result<Vec<WrittenFile>, CliError> {
@@ -95,6 +102,16 @@ fn run_gpu_bdb(args: &GenArgs, quiet: bool, stop: Arc<AtomicBool>) -> Result<Vec
         options.tables = tables(args, gpu_bdb::Table::from_name)?;
     }
     let data = gpu_bdb::DataSet::new(options.scale, options.seed, options.plants).map_err(cli)?;
+    let of = |is_so: bool, so: &'static str, other: &'static str| if is_so { so } else { other };
+    let settings = [
+        ("codec", codec_name(args.codec)),
+        ("money", of(options.format.money == gpu_bdb::Money::Decimal, "decimal", "double")),
+        ("keys", of(options.format.keys == gpu_bdb::Keys::Int32, "int32", "int64")),
+        ("plants", of(options.plants, "true", "false")),
+    ];
+    let names = options.tables.iter().map(|table| table.name());
+    let mut manifest = Manifest::new("gpu-bdb", options.scale, Some(options.seed), &settings, names);
+    manifest.begin(&args.out, args.force)?;
     let total = options.tables.iter().map(|&table| data.approximate_rows(table)).sum();
     let bar = bar(total, quiet);
     let files = gpu_bdb::generate(&options, &|table, rows| {
@@ -102,7 +119,9 @@ fn run_gpu_bdb(args: &GenArgs, quiet: bool, stop: Arc<AtomicBool>) -> Result<Vec
         bar.inc(rows);
     });
     bar.finish_and_clear();
-    files.map_err(cli)
+    let files = files.map_err(cli)?;
+    manifest.write(&args.out)?;
+    Ok(files)
 }
 
 /// The tables that were asked for, each once.
@@ -122,6 +141,14 @@ fn codec(codec: Codec) -> millpond_data::Codec {
         Codec::None => millpond_data::Codec::None,
         Codec::Snappy => millpond_data::Codec::Snappy,
         Codec::Zstd => millpond_data::Codec::Zstd,
+    }
+}
+
+fn codec_name(codec: Codec) -> &'static str {
+    match codec {
+        Codec::None => "none",
+        Codec::Snappy => "snappy",
+        Codec::Zstd => "zstd",
     }
 }
 

@@ -20,6 +20,7 @@ mod generate;
 mod info;
 mod interrupt;
 mod leave;
+mod manifest;
 mod manual;
 mod mem;
 mod names;

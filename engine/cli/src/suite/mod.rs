@@ -9,10 +9,13 @@
 //! Turns  allocators take turns query by query, and leave no unused memory to each other.
 //! Seen   with --json or --trace the last run of a query is recorded, and its profile is told.
 //! Valid  every run of a query is compared, repeats too: a time whose answer differs is a problem, not a time.
+//! Report conditions of the run in every line of JSON and at the head of Markdown ([`conditions`]); progress on a terminal.
 //! Varied with --vary each run of a query is a text of its own, compared with the CPU's answer to it or not at all.
 
+mod conditions;
 mod print;
 mod profile;
+mod progress;
 mod row;
 
 use std::collections::HashMap;
@@ -26,12 +29,15 @@ use millpond_queries::{Query, Suite, SuiteError};
 use crate::args::{ReportForm, RunArgs, SessionArgs, ValidateWith};
 use crate::error::{CliError, Exit, tell};
 use crate::interrupt::Interrupts;
+use crate::manifest::{self, Manifest};
 use crate::mem::strategies;
 use crate::output::Output;
 use crate::query::refuse_shared_files;
 use crate::session;
 use crate::trace::Trace;
 use crate::unreadable::unreadable;
+use conditions::{Conditions, Lane};
+use progress::Progress;
 use row::{Row, Sample};
 
 /// Runs the suite; `Ok` carries exit 1 when an answer differed or a query failed, and that of the signal that ended it.
@@ -47,6 +53,12 @@ pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, Cli
     let queries: Vec<Vec<Query>> =
         queries.iter().map(|query| runs_of(&suite, query, args)).collect::<Result<_, _>>()?;
     let sessions = one_for_each_allocator(session_args)?;
+    let manifest = manifest_of(&suite, args, session_args.quiet);
+    if let Some(manifest) = manifest.as_ref().filter(|manifest| manifest.suite == suite.name) {
+        // What is missing is to be of the same scale.
+        suite.data_command = Some(format!("millpond gen {} --scale {} --out", manifest.suite, manifest.scale));
+    }
+    let conditions = Conditions::new(&suite, args, manifest);
     let mut reference = match args.validate {
         Some(ValidateWith::Cpu) => Some(Reference::open(&suite, args, session_args).await?),
         None => None,
@@ -65,29 +77,32 @@ pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, Cli
         if let (Some(note), false, true) = (session.device_note(), session_args.quiet, lanes.is_empty()) {
             eprintln!("note: {note}");
         }
-        lanes.push((session, Vec::new()));
+        let lane = Lane::of(&session, session_args);
+        lanes.push((session, lane, Vec::new()));
     }
     if !session_args.quiet {
-        eprintln!("{}", suite.title);
-        for (session, _) in &lanes {
+        eprintln!("{}\ndata   {}", suite.title, conditions.data_in_words());
+        for (session, ..) in &lanes {
             if let (Some(engine), Some(ms)) = (session.engine(), opening_ms(session)) {
                 eprintln!("{} opened in {ms:.1} ms", engine.name());
             }
         }
     }
     let (mut exit, count) = (Exit::Ok, lanes.len());
+    let progress = Progress::new(queries.len() * count, session_args.quiet);
     'all: for (first, texts) in queries.iter().enumerate() {
         // Side by side, and each query begins with another allocator: what a process learns on its way is nobody's advantage.
         for place in (first..first + count).map(|place| place % count) {
-            let (session, rows) = &mut lanes[place];
+            let (session, lane, rows) = &mut lanes[place];
+            progress.begin(&texts[0].id, lane.allocator);
             let running = run_one(session, reference.as_mut(), texts, records, trace.as_mut());
             let mut row = match interrupts.or_interrupted(async { Ok(running.await) }).await {
                 Ok(row) => row,
                 Err(ended) => {
                     // What has run is told; the query that was interrupted is not among it, for any allocator.
-                    tell(format_args!("{}: {}", texts[0].id, ended.message));
+                    progress.done(|| tell(format_args!("{}: {}", texts[0].id, ended.message)));
                     exit = ended.exit;
-                    lanes.iter_mut().for_each(|(_, rows)| rows.truncate(first));
+                    lanes.iter_mut().for_each(|(.., rows)| rows.truncate(first));
                     break 'all;
                 }
             };
@@ -96,28 +111,51 @@ pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, Cli
             }
             exit = exit.max(row.exit);
             row.opening_ms = opening_ms(session);
-            if form == ReportForm::Json {
-                println!("{}", row.json());
-            } else if let Some(problem) = &row.problem {
-                eprintln!("{}: {problem}", row.query);
-            }
+            progress.done(|| {
+                if form == ReportForm::Json {
+                    println!("{}", row.json(conditions.json(lane)));
+                } else if let Some(problem) = &row.problem {
+                    eprintln!("{}: {problem}", row.query);
+                }
+            });
             rows.push(row);
         }
     }
+    drop(progress);
     if let Some(trace) = trace {
         trace.write()?;
     }
     let mut runs = Vec::new();
-    for (session, rows) in lanes {
+    for (session, lane, rows) in lanes {
         session::finish_log(&session)?;
-        runs.push(rows);
+        runs.push((lane, rows));
     }
     match form {
         ReportForm::Json => {}
         ReportForm::Table => print::table(&runs, session_args.quiet),
-        ReportForm::Md => print::markdown(&runs),
+        ReportForm::Md => print::markdown(&conditions, &runs),
     }
     Ok(exit)
+}
+
+/// The manifest of the data, with a note about one that cannot be read and about tables that it does not know.
+fn manifest_of(suite: &Suite, args: &RunArgs, quiet: bool) -> Option<Manifest> {
+    let note = |note: String| {
+        if !quiet {
+            tell(format_args!("note: {note}"));
+        }
+    };
+    let read = Manifest::read(&args.data).unwrap_or_else(|error| {
+        note(error.message);
+        None
+    });
+    let strangers =
+        read.as_ref().map(|manifest| conditions::strangers(suite, &args.data, manifest)).unwrap_or_default();
+    if !strangers.is_empty() {
+        let (data, name) = (args.data.display(), manifest::NAME);
+        note(format!("{} in {data} is not in its {name}: it may be of another scale", strangers.join(", ")));
+    }
+    read
 }
 
 /// The queries that were asked for, each once; all of them without a wish.

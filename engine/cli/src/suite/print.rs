@@ -1,6 +1,7 @@
 //! Rows as tables for people: on the terminal, and as Markdown.
 //!
 //! ```text
+//!   Markdown          title · conditions                              then tables, of the allocator that they name
 //!   one allocator     query · counts · times                          then reasons, notes and texts
 //!   several           allocator · sums · share in the allocator       query · ms of each, and its ratio to the first
 //! ```
@@ -8,9 +9,12 @@
 use std::collections::BTreeMap;
 
 use comfy_table::{CellAlignment, Table, presets};
+use millpond::QueryReport;
 
-use super::row::Row;
+use super::conditions::{Conditions, Lane};
+use super::row::{NOT_COMPARED, Row};
 use crate::query::bytes;
+use crate::version::{COMMIT, VERSION};
 
 /// Cells with a header; the first `texts` columns hold text, the others numbers.
 struct Grid {
@@ -48,18 +52,21 @@ impl Grid {
     }
 }
 
+/// The rows of one allocator.
+type Run = (Lane, Vec<Row>);
+
 /// Prints for a terminal.
-pub(super) fn table(runs: &[Vec<Row>], quiet: bool) {
-    for rows in runs {
-        if let Some(name) = allocator(rows).filter(|_| runs.len() > 1) {
-            println!("{name}");
+pub(super) fn table(runs: &[Run], quiet: bool) {
+    for (lane, rows) in runs {
+        if let Some(name) = lane.allocator {
+            println!("from {name}");
         }
         println!("{}", counts(rows).terminal());
         let failed = rows.iter().filter(|row| row.problem.is_some()).count();
         let noun = if rows.len() == 1 { "query" } else { "queries" };
         println!("{} {noun}, {failed} with problems", rows.len());
     }
-    if let [only] = runs {
+    if let [(_, only)] = runs {
         for row in only {
             let Some(outcome) = &row.outcome else { continue };
             if !outcome.report.reasons.is_empty() {
@@ -80,19 +87,47 @@ pub(super) fn table(runs: &[Vec<Row>], quiet: bool) {
     }
 }
 
-/// Prints Markdown: where the queries ran and what they took, then the allocators side by side.
-pub(super) fn markdown(runs: &[Vec<Row>]) {
-    println!("{}", places(&runs[0]).markdown());
+/// Prints Markdown: under what the queries ran, where they ran and what they took, then the allocators side by side.
+pub(super) fn markdown(conditions: &Conditions, runs: &[Run]) {
+    println!("# {}\n", conditions.title);
+    let lanes: Vec<&Lane> = runs.iter().map(|(lane, _)| lane).collect();
+    for (name, value) in heading(conditions, &lanes) {
+        println!("- {name}: {value}");
+    }
+    if lanes.iter().any(|lane| lane.is_simulated) {
+        println!("\nThe simulated device counts as a GPU does; its time says nothing, and is left out.");
+    }
+    let first = &runs[0];
+    let from = first.0.allocator.map(|name| format!(", from `{name}`")).unwrap_or_default();
+    println!("\n## Queries{from}\n\n{}", places(&first.1).markdown());
     if runs.len() > 1 {
-        println!("{}", allocators(runs).markdown());
+        println!("## Allocators\n\n{}", allocators(runs).markdown());
     }
     if let Some(times) = times(runs) {
-        println!("{}", times.markdown());
+        println!("## Milliseconds\n\n{}", times.markdown());
     }
 }
 
-fn allocator(rows: &[Row]) -> Option<&'static str> {
-    rows.iter().find_map(|row| row.outcome.as_ref()?.report.memory_resource)
+/// The conditions of a run, by their names.
+fn heading(conditions: &Conditions, lanes: &[&Lane]) -> Vec<(&'static str, String)> {
+    let mut devices: Vec<&str> = lanes.iter().map(|lane| lane.device.as_str()).collect();
+    devices.dedup();
+    let mut lines = vec![("device", devices.join(", ")), ("data", conditions.data_in_words())];
+    for lane in lanes {
+        let setting = |(key, value): (&String, &String)| format!("`{key} = {value}`");
+        let mut settings: Vec<String> = lane.settings.iter().map(setting).collect();
+        settings.extend(lane.pool_limit_bytes.map(|limit| format!("a pool of at most {}", bytes(limit))));
+        let settings = if settings.is_empty() { "the defaults".to_string() } else { settings.join(", ") };
+        lines.push(("settings", settings));
+    }
+    if !conditions.arguments.is_empty() {
+        lines.push(("arguments", conditions.arguments.join(" ")));
+    }
+    lines.push(("commit", format!("{COMMIT}, Millpond {VERSION}")));
+    lines.push(("host", format!("{}, {} cores", conditions.host, conditions.cores)));
+    lines.push(("begun", conditions.began.clone()));
+    lines.push(("command", format!("`{}`", conditions.command)));
+    lines
 }
 
 fn milliseconds(ms: Option<f64>) -> String {
@@ -148,11 +183,21 @@ fn counts(rows: &[Row]) -> Grid {
 
 /// What ran where, and why not on the device.
 fn places(rows: &[Row]) -> Grid {
-    let header =
-        ["query", "on the CPU because", "rows", "on device", "launches", "waits", "allocations", "allocated", "peak"];
-    let mut grid = Grid::new(&header, 2);
+    let header = [
+        "query",
+        "status",
+        "on the CPU because",
+        "rows",
+        "on device",
+        "launches",
+        "waits",
+        "allocations",
+        "allocated",
+        "peak",
+    ];
+    let mut grid = Grid::new(&header, 3);
     for row in rows {
-        let mut cells = vec![row.query.clone()];
+        let mut cells = vec![row.query.clone(), row.status().to_string()];
         match &row.outcome {
             Some(outcome) => {
                 let report = &outcome.report;
@@ -167,28 +212,56 @@ fn places(rows: &[Row]) -> Grid {
                     bytes(report.peak_bytes),
                 ]);
             }
-            None => cells.push(format!("failed: {}", row.problem.as_deref().unwrap_or("no answer"))),
+            None => cells.push(row.problem.clone().unwrap_or_else(|| "no answer".to_string())),
         }
         cells.resize(grid.header.len(), String::new());
         grid.rows.push(cells);
     }
+    grid.rows.push(sums(rows));
     grid
 }
 
+/// The last line of [`places`]: sums, and the greatest peak.
+fn sums(rows: &[Row]) -> Vec<String> {
+    let reports = || rows.iter().filter_map(|row| row.outcome.as_ref()).map(|outcome| &outcome.report);
+    let count = |of: fn(&QueryReport) -> u64| reports().map(of).sum::<u64>();
+    let operators = |of: fn(&QueryReport) -> usize| reports().map(of).sum::<usize>();
+    vec![
+        "sum".to_string(),
+        compared(rows),
+        String::new(),
+        String::new(),
+        format!("{}/{}", operators(|report| report.operators_on_device), operators(|report| report.operators)),
+        count(|report| report.launches).to_string(),
+        count(|report| report.host_waits).to_string(),
+        count(|report| report.allocations).to_string(),
+        bytes(count(|report| report.allocated_bytes)),
+        bytes(reports().map(|report| report.peak_bytes).max().unwrap_or(0)),
+    ]
+}
+
+/// How many answers are equal to those that they were compared with.
+fn compared(rows: &[Row]) -> String {
+    if rows.iter().all(|row| row.validated.is_none()) {
+        return NOT_COMPARED.to_string();
+    }
+    let equal = rows.iter().filter(|row| row.validated == Some(true) && row.problem.is_none()).count();
+    format!("{equal}/{}", rows.len())
+}
+
 /// Sums over the queries, one line for each allocator.
-fn allocators(runs: &[Vec<Row>]) -> Grid {
-    let timed = runs.iter().flatten().any(|row| row.ms().is_some());
+fn allocators(runs: &[Run]) -> Grid {
+    let timed = runs.iter().flat_map(|(_, rows)| rows).any(|row| row.ms().is_some());
     let mut header = vec!["allocator", "equal", "launches", "waits", "allocations", "allocated", "greatest peak"];
     header.extend(if timed { &["ms in all", "ratio", "ms in the allocator", "share"][..] } else { &[] });
     let mut grid = Grid::new(&header, 1);
     let all = |rows: &[Row]| rows.iter().map(Row::ms).sum::<Option<f64>>();
-    let first = runs.first().and_then(|rows| all(rows));
-    for rows in runs {
+    let first = runs.first().and_then(|(_, rows)| all(rows));
+    for (lane, rows) in runs {
         let reports = || rows.iter().filter_map(|row| row.outcome.as_ref()).map(|outcome| &outcome.report);
-        let equal = rows.iter().filter(|row| row.validated == Some(true) && row.problem.is_none()).count();
         let mut cells = vec![
-            allocator(rows).unwrap_or("none").to_string(),
-            format!("{equal}/{}", rows.len()),
+            lane.allocator.unwrap_or("none").to_string(),
+            compared(rows),
             reports().map(|report| report.launches).sum::<u64>().to_string(),
             reports().map(|report| report.host_waits).sum::<u64>().to_string(),
             reports().map(|report| report.allocations).sum::<u64>().to_string(),
@@ -210,9 +283,9 @@ fn ratio(ms: Option<f64>, first: Option<f64>) -> String {
 }
 
 /// Milliseconds of each query from each allocator, and how many times those of the first.
-fn times(runs: &[Vec<Row>]) -> Option<Grid> {
-    let timed: Vec<&Vec<Row>> = runs.iter().filter(|rows| rows.iter().any(|row| row.ms().is_some())).collect();
-    let names: Vec<String> = timed.iter().map(|rows| allocator(rows).unwrap_or("cpu").to_string()).collect();
+fn times(runs: &[Run]) -> Option<Grid> {
+    let timed: Vec<&Run> = runs.iter().filter(|(_, rows)| rows.iter().any(|row| row.ms().is_some())).collect();
+    let names: Vec<String> = timed.iter().map(|(lane, _)| lane.allocator.unwrap_or("cpu").to_string()).collect();
     let (first, others) = names.split_first()?;
     let mut header = vec!["query".to_string(), format!("{first} ms"), "in allocator".to_string()];
     for name in others {
@@ -221,7 +294,7 @@ fn times(runs: &[Vec<Row>]) -> Option<Grid> {
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let mut grid = Grid::new(&header, 1);
     let mut queries: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
-    for row in timed.iter().copied().flatten() {
+    for row in timed.iter().flat_map(|(_, rows)| rows) {
         queries.entry(&row.query).or_default().push(row);
     }
     for (query, rows) in queries {
@@ -235,6 +308,17 @@ fn times(runs: &[Vec<Row>]) -> Option<Grid> {
         }
         grid.rows.push(cells);
     }
+    let all = |rows: &[Row], of: fn(&Row) -> Option<f64>| rows.iter().map(of).sum::<Option<f64>>();
+    let mut sums = vec!["sum".to_string()];
+    for (place, (_, rows)) in timed.iter().enumerate() {
+        let ms = all(rows, Row::ms);
+        sums.push(milliseconds(ms));
+        if place > 0 {
+            sums.push(ratio(ms, all(&timed[0].1, Row::ms)));
+        }
+        sums.push(milliseconds(all(rows, Row::allocator_ms)));
+    }
+    grid.rows.push(sums);
     Some(grid)
 }
 
@@ -247,5 +331,13 @@ mod tests {
         let mut grid = Grid::new(&["query", "rows"], 1);
         grid.rows.push(vec!["a|b".into(), "3".into()]);
         assert_eq!(grid.markdown(), "| query | rows |\n| --- | ---: |\n| a\\|b | 3 |\n");
+    }
+
+    #[test]
+    fn answers_that_nothing_was_compared_with_are_not_called_unequal() {
+        let row = |validated| Row { validated, ..Row::new("q01") };
+        assert_eq!(compared(&[row(None), row(None)]), "not compared");
+        assert_eq!(compared(&[row(Some(true)), row(Some(false))]), "1/2");
+        assert_eq!(compared(&[row(Some(true)), row(None)]), "1/2");
     }
 }

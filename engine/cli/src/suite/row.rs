@@ -3,10 +3,13 @@
 use millpond::Profile;
 use millpond_bench::runner::Outcome;
 use millpond_queries::gpu_bdb::Rows;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::profile;
 use crate::error::Exit;
+
+/// The status of an answer that there was nothing to compare with.
+pub(super) const NOT_COMPARED: &str = "not compared";
 
 /// One query from one allocator.
 pub(super) struct Row {
@@ -80,7 +83,7 @@ impl Row {
             (Some(outcome), _, Some(_)) if !outcome.report.findings.is_empty() => "findings",
             (_, _, Some(_)) => "trouble",
             (_, Some(true), None) => "equal",
-            (_, None, None) => "ran",
+            (_, None, None) => NOT_COMPARED,
         }
     }
 
@@ -106,10 +109,11 @@ impl Row {
         median_and_least(warm.collect()).map(|(median, _)| median)
     }
 
-    pub fn json(&self) -> Value {
+    /// The row as one object, with the `conditions` that it came about under.
+    pub fn json(&self, conditions: Map<String, Value>) -> Value {
         let report = self.outcome.as_ref().map(|outcome| &outcome.report);
         let part = |(name, rows): &(String, Rows)| json!({ "name": name, "rows": rows.num_rows(), "digest": rows.digest().ok() });
-        json!({
+        let mut row = json!({
             "query": self.query,
             "status": self.status(),
             "problem": self.problem,
@@ -117,7 +121,6 @@ impl Row {
             "digest": self.outcome.as_ref().map(|o| o.answer.digest()),
             "parts": self.outcome.as_ref().map(|o| o.parts.iter().map(part).collect::<Vec<_>>()),
             "text": self.outcome.as_ref().and_then(|o| o.text.clone()),
-            "device": report.and_then(|r| r.device.clone()),
             "memory_resource": report.and_then(|r| r.memory_resource),
             "opening_ms": self.opening_ms,
             "elapsed_ms": self.cold_ms(),
@@ -150,7 +153,11 @@ impl Row {
             "notes": report.map(|r| r.notes.clone()),
             "findings": report.map(|r| r.findings.clone()),
             "profile": self.profile.as_ref().map(profile::json),
-        })
+        });
+        if let Value::Object(fields) = &mut row {
+            fields.extend(conditions);
+        }
+        row
     }
 }
 

@@ -118,6 +118,129 @@ fn a_folder_of_queries_runs_like_a_suite() {
     refused(&["--device", "cpu"], 4, "table oceans of suite mine is missing");
 }
 
+/// What a report is of: nobody can compare two of them otherwise.
+#[test]
+fn reports_say_under_what_they_came_about() {
+    let folder = tempfile::tempdir().expect("folder");
+    let data = folder.path().join("data").to_str().expect("UTF-8").to_string();
+    let made = millpond(&["gen", "tpch", "--scale", "0.001", "--out", &data, "--tables", "lineitem"]);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let suite = folder.path().join("mine");
+    std::fs::create_dir(&suite).expect("a folder");
+    std::fs::write(suite.join("suite.toml"), "name = \"mine\"\ntitle = \"Lines\"\ntables = [\"lineitem\"]\n")
+        .expect("written");
+    std::fs::write(suite.join("q1.sql"), "SELECT count(*) AS n FROM lineitem").expect("written");
+    let suite = suite.to_str().expect("UTF-8");
+    let run = |more: &[&str]| {
+        let ran = millpond(&[&["run", suite, "--data", &data][..], more].concat());
+        assert_eq!(ran.code, 0, "{more:?}: {}{}", ran.stdout, ran.stderr);
+        ran
+    };
+    let settings = ["--set", "millpond.batch_rows=1000", "--set", "datafusion.execution.batch_size=512"];
+    let ran = run(&[&["--device", "sim", "--allocator", "caching,arena", "--json"][..], &settings].concat());
+    assert!(ran.stderr.contains("data (tpch at scale 0.001, codec snappy)"), "{}", ran.stderr);
+    let lines: Vec<serde_json::Value> =
+        ran.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines.len(), 2);
+    for (line, allocator) in lines.iter().zip(["caching", "arena"]) {
+        assert_eq!((line["suite"].as_str(), line["scale"].as_f64()), (Some("mine"), Some(0.001)), "{line}");
+        assert_eq!((line["data"].as_str(), line["status"].as_str()), (Some(&*data), Some("not compared")), "{line}");
+        let device = line["device"].as_str().expect("a device");
+        assert!(device.contains("sim") && line["pool_limit_bytes"].as_u64() > Some(0), "{line}");
+        assert!(
+            ["commit", "host"].iter().all(|name| line[*name].as_str().is_some_and(|text| !text.is_empty())),
+            "{line}"
+        );
+        let time = line["time"].as_str().expect("a time");
+        assert!(time.len() >= "2026-01-01T00:00:00Z".len() && time.ends_with('Z') && &time[10..11] == "T", "{time}");
+        let settings = serde_json::json!({
+            "millpond.batch_rows": "1000",
+            "millpond.device": "sim",
+            "millpond.memory_resource": allocator,
+            "datafusion.execution.batch_size": "512",
+        });
+        assert_eq!(line["settings"], settings);
+    }
+
+    let md = run(&["--device", "sim", "--allocator", "caching,arena", "--report", "md"]).stdout;
+    for part in [
+        "# Lines\n",
+        "- data: ",
+        "(tpch at scale 0.001, codec snappy)\n",
+        "- commit: ",
+        "`millpond.memory_resource = arena`",
+        "its time says nothing",
+        "## Queries, from `caching`\n",
+        "| q1 | not compared | ",
+        "| arena | not compared | ",
+    ] {
+        assert!(md.contains(part), "{part}: {md}");
+    }
+    assert!(!md.contains("0/1 |") && !md.contains("## Milliseconds"), "{md}");
+    let cpu = run(&["--device", "cpu", "--report", "md"]).stdout;
+    assert!(cpu.contains("- device: cpu\n") && cpu.contains("## Milliseconds") && cpu.contains("\n| sum | "), "{cpu}");
+
+    // Without a manifest the scale is unknown, and a table that it does not have is noted.
+    let more = millpond(&["gen", "tpch", "--scale", "0.001", "--out", &data, "--tables", "nation"]);
+    assert_eq!(more.code, 0, "{}", more.stderr);
+    let manifest = std::path::Path::new(&data).join("millpond.json");
+    let text = std::fs::read_to_string(&manifest).expect("a manifest");
+    std::fs::write(&manifest, text.replace("\"lineitem\",", "")).expect("written");
+    let noted = run(&["--device", "cpu"]);
+    assert!(
+        noted.stderr.contains("note: lineitem in ") && noted.stderr.contains("is not in its millpond.json"),
+        "{}",
+        noted.stderr
+    );
+    std::fs::write(&manifest, "[]").expect("written");
+    let stranger = run(&["--device", "cpu", "--json"]);
+    assert!(stranger.stderr.contains("note: ") && stranger.stdout.contains("\"scale\":null"), "{}", stranger.stderr);
+}
+
+#[test]
+fn tables_of_two_scales_are_not_mixed() {
+    let folder = tempfile::tempdir().expect("folder");
+    let (data, bdb) = (folder.path().join("tpch"), folder.path().join("bdb"));
+    let generate = |data: &std::path::Path, suite: &str, scale: &str, more: &[&str]| {
+        let out = data.to_str().expect("UTF-8");
+        millpond(&[&["gen", suite, "--scale", scale, "--out", out][..], more].concat())
+    };
+    let manifest = |data: &std::path::Path| -> serde_json::Value {
+        serde_json::from_str(&std::fs::read_to_string(data.join("millpond.json")).expect("a manifest")).expect("JSON")
+    };
+    let made = |data: &std::path::Path, suite: &str, scale: &str, more: &[&str]| {
+        let ended = generate(data, suite, scale, more);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+    };
+    let refused = |data: &std::path::Path, suite: &str, scale: &str, more: &[&str], says: &str| {
+        let ended = generate(data, suite, scale, more);
+        assert_eq!((ended.code, ended.stdout.as_str()), (4, ""), "{}", ended.stderr);
+        assert!(ended.stderr.contains(says) && ended.stderr.contains("--force"), "{says}: {}", ended.stderr);
+    };
+    made(&data, "tpch", "0.001", &["--tables", "nation,orders"]);
+    made(&data, "tpch", "0.001", &["--tables", "lineitem"]);
+    assert_eq!(manifest(&data)["tables"], serde_json::json!(["lineitem", "nation", "orders"]));
+    assert_eq!((manifest(&data)["scale"].as_f64(), manifest(&data)["seed"].as_u64()), (Some(0.001), None));
+
+    let both = "holds tables of tpch at scale 0.001 (millpond.json), and scale 0.002 is requested";
+    refused(&data, "tpch", "0.002", &["--tables", "region"], both);
+    refused(&data, "gpu-bdb", "0.01", &["--tables", "store"], "and gpu-bdb is requested");
+    refused(&data, "tpch", "0.001", &["--codec", "zstd"], "and codec zstd is requested where they have snappy");
+    // Files show their scale, too.
+    std::fs::remove_file(data.join("millpond.json")).expect("removed");
+    let by_rows = "holds orders.parquet of tpch at scale 0.001, and scale 0.002 is requested";
+    refused(&data, "tpch", "0.002", &["--tables", "region"], by_rows);
+    made(&data, "tpch", "0.002", &["--tables", "region", "--force"]);
+    assert_eq!(manifest(&data)["tables"], serde_json::json!(["region"]));
+
+    made(&bdb, "gpu-bdb", "0.01", &["--tables", "store", "--seed", "7"]);
+    assert_eq!(manifest(&bdb)["options"]["money"], "double");
+    refused(&bdb, "gpu-bdb", "0.01", &["--tables", "reason"], "where they have 7");
+    refused(&bdb, "gpu-bdb", "0.01", &["--tables", "reason", "--seed", "7", "--keys", "int32"], "and keys int32");
+    std::fs::remove_file(bdb.join("millpond.json")).expect("removed");
+    refused(&bdb, "gpu-bdb", "0.02", &[], "store/part-00000.parquet of gpu-bdb at scale 0.01, and scale 0.02");
+}
+
 #[test]
 fn gpu_bdb_tables_become_folders_with_the_types_asked_for() {
     let folder = tempfile::tempdir().expect("folder");
@@ -192,7 +315,7 @@ fn queries_of_a_suite_leave_nothing_behind() {
     assert_eq!(statuses, [false, false, false, false, false, false, false, true, false, true], "{}", ran.stdout);
     assert!(!std::path::Path::new(&out).exists());
     let files = std::fs::read_dir(&data).expect("the data").count();
-    assert_eq!(files, 2, "the data has another file");
+    assert_eq!(files, 3, "the data has another file than two tables and their manifest");
 }
 
 /// What the statements of a folder that somebody else has written cannot do: write a file, and read one that is no table.

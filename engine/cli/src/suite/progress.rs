@@ -1,0 +1,47 @@
+//! How far a suite is: a bar on standard error, where that is a terminal.
+//!
+//! ```text
+//!   q07 from caching  ████████████░░░░░░░░░░  61/180 queries, 00:02:11
+//! ```
+
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// How often the time moves while a query runs.
+const TICK: Duration = Duration::from_millis(500);
+
+pub(super) struct Progress(ProgressBar);
+
+impl Progress {
+    /// A bar over `total` queries, each from each allocator; hidden when quiet or not on a terminal.
+    pub fn new(total: usize, quiet: bool) -> Self {
+        let show = !quiet && io::stderr().is_terminal();
+        let target = if show { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let style = ProgressStyle::with_template("{msg:30} {wide_bar} {pos}/{len} queries, {elapsed_precise}")
+            .expect("the template is well formed");
+        let bar = ProgressBar::with_draw_target(Some(total as u64), target).with_style(style);
+        if show {
+            bar.enable_steady_tick(TICK);
+        }
+        Self(bar)
+    }
+
+    /// A query begins.
+    pub fn begin(&self, query: &str, allocator: Option<&str>) {
+        self.0.set_message(allocator.map_or(query.to_string(), |allocator| format!("{query} from {allocator}")));
+    }
+
+    /// It is done. `print` prints what it has to say, above the bar.
+    pub fn done(&self, print: impl FnOnce()) {
+        self.0.suspend(print);
+        self.0.inc(1);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
