@@ -53,7 +53,7 @@ pub fn in_plan(plan: LogicalPlan) -> Result<LogicalPlan> {
 }
 
 /// Takes the quotes off a name: DataFusion has those of partition columns as they are written.
-fn unquote(name: &mut String) {
+pub(crate) fn unquote(name: &mut String) {
     if let Some(inner) = name.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
         *name = inner.replace("\"\"", "\"");
     }

@@ -87,6 +87,11 @@ impl PlannedStatement {
     pub fn plan(&self) -> &LogicalPlan {
         &self.plan
     }
+
+    /// The statement with another plan in the place of its own. Its physical plan is not kept for the text.
+    pub fn with_plan(self, plan: LogicalPlan) -> Self {
+        Self { plan, made_of: None, ..self }
+    }
 }
 
 /// The answer of [`Millpond::execute`].

@@ -11,6 +11,7 @@
 //! Panics  become errors ([`crate::panics`]).
 //! Depth   is limited (`levels`): no statement overflows the stack of the thread that plans it, nor of those that run it.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ use millpond_memory::recorder::during;
 
 use crate::definitions;
 use crate::levels::{self, OnStack};
-use crate::mends::syntax;
+use crate::mends::{copy_options, syntax};
 use crate::panics::{caught, caught_now};
 use crate::profile::step::PLAN;
 
@@ -61,6 +62,7 @@ async fn planned(state: &SessionState, mut statement: Statement) -> Result<Logic
 pub fn statements(sql: &str) -> Result<VecDeque<Statement>> {
     caught_now(|| {
         syntax::numbers(sql, &GenericDialect {})?;
+        let sql = &*copy_options::written_out(sql, &GenericDialect {})?;
         let mut statements = levels::parsed(sql, || DFParserBuilder::new(sql).build()?.parse_statements())?;
         statements.iter_mut().try_for_each(syntax::mended)?;
         Ok(statements)
@@ -70,9 +72,12 @@ pub fn statements(sql: &str) -> Result<VecDeque<Statement>> {
 /// The one statement of a text.
 fn parsed(state: &SessionState, sql: &str) -> Result<Statement> {
     let dialect = &state.config_options().sql_parser.dialect;
+    let mut written = Cow::Borrowed(sql);
     if let Some(dialect) = dialect_from_str(dialect) {
         syntax::numbers(sql, dialect.as_ref())?;
+        written = copy_options::written_out(sql, dialect.as_ref())?;
     }
+    let sql = &*written;
     let mut statements = levels::parsed(sql, || Ok(VecDeque::from([state.sql_to_statement(sql, dialect)?])))?;
     match statements.pop_front() {
         Some(mut statement) => {

@@ -10,7 +10,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -35,6 +35,7 @@ use crate::shell::is_command;
 use crate::statements::Statement;
 use crate::table::{Fit, Shown};
 use crate::unreadable::{planning_error, statement_error};
+use crate::written::{self, Redirected};
 
 /// Statements whose column names are kept. A session keeps their plans, which do not have the names.
 const NAMES_KEPT: usize = 1000;
@@ -129,7 +130,8 @@ impl<'a> Runner<'a> {
             },
         };
         if let Some(plan) = kept {
-            let query = Query { plan, names: self.kept_names(&statement.sql), explains: false, target: None };
+            let names = self.kept_names(&statement.sql);
+            let query = Query { plan, names, explains: false, target: None, counted: None, redirected: None };
             return Ok(self.answer(statement, query, output, started).await);
         }
         let planned = match session.statement(&statement.sql).await {
@@ -143,7 +145,14 @@ impl<'a> Runner<'a> {
             tell(format_args!("note: {function} does nothing here: columns are stored on a device, and there is none"));
         }
         let explains = matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
-        let (target, names) = (written(plan), names::of_answer(plan));
+        let (target, counted, names) = (written(plan), written::words(plan), names::of_answer(plan));
+        let (planned, redirected) = match planned.plan() {
+            LogicalPlan::Copy(copy) => match written::redirected(copy.clone()) {
+                Ok((copy, redirected)) => (planned.with_plan(LogicalPlan::Copy(copy)), redirected),
+                Err(error) => return Ok(Err(error)),
+            },
+            _ => (planned, None),
+        };
         let plan = match session.plan_statement(planned).await {
             Ok(plan) => plan,
             Err(error) => return Ok(Err(planning_error(session, statement, &error).await)),
@@ -154,7 +163,7 @@ impl<'a> Runner<'a> {
             return Ok(Err(planning_error(session, statement, &error).await));
         }
         self.keep_names(&statement.sql, &names);
-        let query = Query { plan, names: Some(names), explains, target };
+        let query = Query { plan, names: Some(names), explains, target, counted, redirected };
         Ok(self.answer(statement, query, output, started).await)
     }
 
@@ -173,7 +182,7 @@ impl<'a> Runner<'a> {
     async fn answer(
         &self,
         statement: &Statement,
-        query: Query,
+        mut query: Query,
         output: &mut Output,
         started: Instant,
     ) -> Result<(), CliError> {
@@ -192,9 +201,15 @@ impl<'a> Runner<'a> {
                 look.format.name()
             )));
         }
-        self.refuse_second_answer(output)?;
-        let target = query.target.clone();
-        let (num_rows, shown, mut report) = match self.print(query, schema, output).await {
+        let (target, counted, redirected) = (query.target.take(), query.counted.take(), query.redirected.take());
+        let printed = match counted {
+            Some(_) => self.count(query).await,
+            None => {
+                self.refuse_second_answer(output)?;
+                self.print(query, schema, output).await
+            }
+        };
+        let (num_rows, shown, mut report) = match printed {
             Ok(printed) => printed,
             Err(Unprinted::Query(error)) => {
                 if let Some(target) = &target
@@ -206,10 +221,19 @@ impl<'a> Runner<'a> {
             }
             Err(Unprinted::Answer(error)) => return Err(cannot_print(&error, output)),
         };
-        self.answers.set(self.answers.get() + 1);
+        if let Some(redirected) = redirected {
+            output.flush().map_err(|error| output.failure(&error))?;
+            redirected.send().await?;
+        }
+        if counted.is_none() {
+            self.answers.set(self.answers.get() + 1);
+        }
         report.answer_rows = num_rows as u64;
         report.wall_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         output.end_answer()?;
+        if let (true, Some(words)) = (look.notes, counted) {
+            tell(format_args!("note: {num_rows} row{} {words}", if num_rows == 1 { "" } else { "s" }));
+        }
         if let (true, Some(note)) = (look.notes, shown.and_then(|shown| left_out(shown, look.is_shell))) {
             tell(format_args!("note: {note}"));
         }
@@ -243,6 +267,15 @@ impl<'a> Runner<'a> {
                 "run the other statements with another -o"
             },
         )))
+    }
+
+    /// Runs a plan that writes rows elsewhere, and counts them.
+    async fn count(&self, query: Query) -> Result<(usize, Option<Shown>, QueryReport), Unprinted> {
+        let mut running = self.session.stream_plan(query.plan)?;
+        let progress = Progress::begin(self.session, running.plan(), self.look.notes);
+        let rows = written::rows(&mut running).await?;
+        drop(progress);
+        Ok((rows, None, running.report().await))
     }
 
     /// Runs a plan and writes its rows as they come.
@@ -286,6 +319,9 @@ struct Query {
     explains: bool,
     /// The file that it writes.
     target: Option<String>,
+    /// What becomes of the rows that it counts.
+    counted: Option<String>,
+    redirected: Option<Redirected>,
 }
 
 impl Query {

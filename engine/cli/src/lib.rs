@@ -46,6 +46,7 @@ pub mod types;
 mod unfinished;
 pub mod unreadable;
 mod version;
+mod written;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;

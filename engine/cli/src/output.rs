@@ -370,6 +370,15 @@ fn resolve(path: &Path) -> io::Result<Place> {
     Err(io::Error::other("too many links"))
 }
 
+/// True for what is written as it is, and never replaced: descriptors such as /dev/stdout, devices, pipes.
+pub fn is_stream(path: &Path) -> bool {
+    match resolve(path) {
+        Ok(Place::Descriptor(_)) => true,
+        Ok(Place::Path(path)) => fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir()),
+        Err(_) => false,
+    }
+}
+
 /// The number of a descriptor of this process.
 fn own_descriptor(path: &Path) -> Option<&str> {
     let own = Path::new("/proc").join(std::process::id().to_string());

@@ -14,6 +14,7 @@ mod anys;
 mod bags;
 pub(crate) mod changes;
 mod copies;
+pub(crate) mod copy_options;
 mod dropped;
 mod extremes;
 mod far_times;

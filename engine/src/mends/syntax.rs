@@ -8,6 +8,7 @@
 //!   OVER (w ORDER BY a)               ─►  OVER (PARTITION BY … ORDER BY a)    where w is a window of the statement (`windows`)
 //!   a IS DISTINCT FROM b AND c        ─►  (a IS DISTINCT FROM b) AND c        the parser gives all of `b AND c` to IS
 //!   t, a FULL JOIN b USING (k) JOIN c ─►  t, (a FULL JOIN b USING (k)) JOIN c     for the planner of relations (`using`)
+//!   COPY q TO 'x.csv.gz' (HEADER false) ─► … STORED AS CSV OPTIONS (…)              options and names of files (`copy_options`)
 //! ```
 //!
 //! Depth  trees that come here have few levels (`levels`), and get no deeper but by the joins of one FROM.
@@ -27,7 +28,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 use crate::levels;
 use crate::mends::using::{is_lateral, kind};
-use crate::mends::{anys, dropped, windows};
+use crate::mends::{anys, copy_options, dropped, windows};
 
 /// Refuses digits with underscores where the dialect has no such numbers.
 ///
@@ -68,6 +69,7 @@ pub(crate) fn numbers(sql: &str, dialect: &dyn Dialect) -> Result<()> {
 /// # Errors
 /// A refusal of what cannot be brought there.
 pub(crate) fn mended(statement: &mut Statement) -> Result<()> {
+    copy_options::completed(statement)?;
     let mut names = Names::default();
     let _ = levels::visit(statement, &mut names);
     let mut mends = Mends { names, is_raised: false, merging: 0 };

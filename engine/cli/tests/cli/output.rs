@@ -394,3 +394,90 @@ fn memory_does_not_grow_with_the_answer() {
         assert!(many < few + (64 << 20), "{format}: {few} bytes, then {many}");
     }
 }
+
+/// What DataFusion counts is no row of an answer.
+#[test]
+fn statements_that_write_say_how_many_rows_on_standard_error() {
+    let folder = Folder::new();
+    let target = folder.path("t.csv");
+    let table = folder.path("made/");
+    let script = format!(
+        "COPY (SELECT value AS a FROM generate_series(1, 10)) TO '{}';
+         CREATE TABLE m AS SELECT 1 AS a; INSERT INTO m VALUES (2), (3); UPDATE m SET a = 4 WHERE a = 1;
+         COPY m TO '{}' STORED AS CSV; SELECT sum(a) AS s FROM m",
+        text(&target),
+        text(&table)
+    );
+    let run = |more: &[&str]| {
+        let _ = fs::remove_dir_all(&table);
+        let ended = millpond(&[&["--device", "cpu", "--format", "csv", "-c", &script][..], more].concat());
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        assert_eq!(ended.stdout, "s\n9\n");
+        ended.stderr
+    };
+    let told = run(&[]);
+    for note in [
+        format!("note: 10 rows written to '{}'", text(&target)),
+        "note: 2 rows inserted into m".to_string(),
+        "note: 1 row updated in m".to_string(),
+        format!("note: 3 rows written to '{}'", text(&table)),
+    ] {
+        assert!(told.contains(&note), "{note}: {told}");
+    }
+    assert_eq!(run(&["-q"]), "");
+}
+
+/// Options as PostgreSQL and DuckDB write them, compression by the ending, and targets that are no files.
+#[test]
+fn copy_takes_options_in_parentheses_and_endings_of_compressed_files() {
+    let folder = Folder::new();
+    let rows = "(SELECT value AS k, value * 2 AS v FROM generate_series(1, 3))";
+    let copy = |target: &str, options: &str| {
+        let sql = format!("COPY {rows} TO '{target}' {options}");
+        millpond(&["-q", "--device", "cpu", "-c", &sql])
+    };
+    let written = |name: &str, options: &str| {
+        let path = folder.path(name);
+        let ended = copy(text(&path), options);
+        assert_eq!((ended.code, ended.stdout.as_str()), (0, ""), "{name}: {}", ended.stderr);
+        path
+    };
+    let read = |path: &Path| fs::read_to_string(path).expect("a file");
+    assert_eq!(read(&written("a.txt", "(FORMAT csv, HEADER false, DELIMITER ';')")), "1;2\n2;4\n3;6\n");
+    assert_eq!(read(&written("a.tsv", "")), "k\tv\n1\t2\n2\t4\n3\t6\n");
+    assert_eq!(read(&written("a.ndjson", "")).lines().next(), Some("{\"k\":1,\"v\":2}"));
+    for (name, magic) in [
+        ("a.csv.gz", &b"\x1f\x8b"[..]),
+        ("a.csv.zst", b"\x28\xb5\x2f\xfd"),
+        ("a.json.bz2", b"BZh"),
+        ("a.csv.xz", b"\xfd7zXZ"),
+    ] {
+        let path = written(name, "");
+        assert!(fs::read(&path).expect("a file").starts_with(magic), "{name}");
+    }
+    let parts = written("parts/", "(FORMAT parquet, PARTITION_BY (k), COMPRESSION zstd)");
+    let mut folders: Vec<_> =
+        fs::read_dir(&parts).expect("a folder").map(|entry| entry.expect("an entry").file_name()).collect();
+    folders.sort();
+    assert_eq!(folders, ["k=1", "k=2", "k=3"]);
+
+    let out = copy("/dev/stdout", "(FORMAT csv)");
+    assert_eq!((out.code, out.stdout.as_str()), (0, "k,v\n1,2\n2,4\n3,6\n"), "{}", out.stderr);
+    let then = format!("SELECT 1 AS a; COPY {rows} TO '/dev/stdout' (FORMAT csv, HEADER off); SELECT 2 AS b");
+    let then = millpond(&["-q", "--device", "cpu", "--format", "csv", "-c", &then]);
+    assert_eq!((then.code, then.stdout.as_str()), (0, "a\n1\n1,2\n2,4\n3,6\nb\n2\n"), "{}", then.stderr);
+
+    for (target, options, says) in [
+        ("folder/", "", "'folder/', which is a folder: add STORED AS PARQUET, or (FORMAT csv)"),
+        ("/dev/stdout", "", "'/dev/stdout', which is a name without an ending"),
+        ("/dev/stdout", "(FORMAT csv, PARTITION_BY k)", "leave the partitions out"),
+        ("x.parquet.gz", "", "name it without .gz"),
+        ("x.csv", "(HEADERS true)", "COPY has no option HEADERS; in parentheses it takes FORMAT, HEADER"),
+        ("x.csv", "(FORMAT xls)", "COPY cannot write the format 'xls': it writes csv"),
+    ] {
+        let ended = copy(target, options);
+        assert_eq!(ended.code, 1, "{target} {options}: {}", ended.stderr);
+        assert!(ended.stderr.contains(says), "{target} {options}: {}", ended.stderr);
+    }
+    assert!(folder.names().iter().all(|name| !name.starts_with('.')), "{:?}", folder.names());
+}

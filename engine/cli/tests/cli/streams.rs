@@ -28,7 +28,7 @@ fn every_format_comes_through_standard_input() {
     for (format, ending) in [("PARQUET", "parquet"), ("JSON", "json"), ("ARROW", "arrow"), ("CSV", "csv")] {
         let file = folder.path().join(format!("x.{ending}"));
         let made = format!("COPY (SELECT value AS a FROM generate_series(1, 100)) TO '{}'", file.display());
-        succeeds(&millpond(&["-q", "--device", "cpu", "-c", &made]), "count\n100\n");
+        succeeds(&millpond(&["-q", "--device", "cpu", "-c", &made]), "");
         let table = format!("CREATE EXTERNAL TABLE t (a BIGINT) STORED AS {format} LOCATION '/dev/stdin'");
         let query = "SELECT count(*) AS n, sum(a) AS s FROM t WHERE a > 90";
         let arguments = ["-q", "--device", "sim", "--format", "csv", "-c", &table, "-c", query, "-c", query];
