@@ -6,7 +6,7 @@ fn main() -> Result<(), millpond_data::DataError> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples/sales.parquet");
     let file = millpond_data::sample::write(&path)?;
     println!(
-        "{}: {} rows, {} row groups, {} bytes",
+        "{}: {} rows, {} row group(s), {} bytes",
         file.path.display(),
         file.num_rows,
         file.num_row_groups,

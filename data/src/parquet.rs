@@ -13,11 +13,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
-use parquet::basic::{Compression, ZstdLevel};
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
+use parquet::schema::types::ColumnPath;
 use rayon::prelude::*;
 
 use crate::{DataError, Files};
@@ -53,6 +54,38 @@ pub struct WrittenFile {
     pub bytes: u64,
 }
 
+/// The properties of generated tables.
+pub(crate) fn properties(codec: Codec) -> WriterProperties {
+    WriterProperties::builder()
+        .set_compression(codec.compression())
+        .set_statistics_enabled(EnabledStatistics::Page)
+        .build()
+}
+
+/// The properties of a file in the layout of `millpond parquet rewrite`, which a device reads fast: V2 pages of 16,384 rows, stored as
+/// they are where compression gains less than a tenth. `sorted` are columns of ascending integers.
+pub(crate) fn device_layout(schema: &SchemaRef, sorted: &[&str]) -> WriterProperties {
+    let mut properties = WriterProperties::builder()
+        .set_writer_version(WriterVersion::PARQUET_2_0)
+        .set_compression(Codec::Snappy.compression())
+        .set_data_page_v2_compression_ratio_threshold(0.9)
+        .set_data_page_row_count_limit(16_384)
+        .set_statistics_enabled(EnabledStatistics::Page);
+    for field in schema.fields() {
+        let path = ColumnPath::from(field.name().as_str());
+        let is_sorted = sorted.contains(&field.name().as_str());
+        let encoding = match field.data_type() {
+            _ if is_sorted => Encoding::DELTA_BINARY_PACKED,
+            DataType::Utf8 => Encoding::DELTA_LENGTH_BYTE_ARRAY,
+            _ => Encoding::PLAIN,
+        };
+        let has_dictionary = !is_sorted && *field.data_type() != DataType::Boolean;
+        properties =
+            properties.set_column_dictionary_enabled(path.clone(), has_dictionary).set_column_encoding(path, encoding);
+    }
+    properties.build()
+}
+
 /// Writes `part(0) … part(num_parts - 1)`, one row group each, and moves the file into place.
 ///
 /// Parts are generated and encoded `threads_of_this_pool` at a time. `progress` is called with the rows of each written part.
@@ -60,14 +93,14 @@ pub(crate) fn write_parts(
     files: &dyn Files,
     path: &Path,
     schema: &SchemaRef,
-    codec: Codec,
+    properties: WriterProperties,
     num_parts: usize,
     part: impl Fn(usize) -> Result<Vec<RecordBatch>, DataError> + Sync,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<WrittenFile, DataError> {
     let mut file = files.create(path)?;
     let mut counted = Counted { out: &mut file, bytes: 0 };
-    let num_rows = write_to(&mut counted, path, schema, codec, num_parts, part, progress)?;
+    let num_rows = write_to(&mut counted, path, schema, properties, num_parts, part, progress)?;
     let bytes = counted.bytes;
     file.commit()?;
     Ok(WrittenFile { path: path.to_path_buf(), num_rows, num_row_groups: num_parts, bytes })
@@ -106,16 +139,12 @@ fn write_to(
     file: impl Write + Send,
     path: &Path,
     schema: &SchemaRef,
-    codec: Codec,
+    properties: WriterProperties,
     num_parts: usize,
     part: impl Fn(usize) -> Result<Vec<RecordBatch>, DataError> + Sync,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<u64, DataError> {
     let parquet_error = |source| DataError::Parquet { path: path.to_path_buf(), source };
-    let properties = WriterProperties::builder()
-        .set_compression(codec.compression())
-        .set_statistics_enabled(EnabledStatistics::Page)
-        .build();
     let writer = ArrowWriter::try_new(file, schema.clone(), Some(properties)).map_err(parquet_error)?;
     let (mut writer, row_groups) = writer.into_serialized_writer().map_err(parquet_error)?;
     let encoded = |index| {

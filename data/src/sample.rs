@@ -5,7 +5,8 @@
 //!   1        17        kettle    kitchen   3         24.90   NULL      2025-02-11  1.25       cust-00412  false
 //! ```
 //!
-//! Rows    [`NUM_ROWS`], in row groups of [`ROW_GROUP_ROWS`], ordered by `sale_id` and nearly by `sold_on`.
+//! Rows    [`NUM_ROWS`], ordered by `sale_id` and nearly by `sold_on`.
+//! Layout  that of `millpond parquet rewrite`, whose row groups are larger: there is one. `millpond parquet check` finds nothing.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,12 +17,11 @@ use arrow::array::{
 };
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
-use crate::parquet::write_parts;
+use crate::parquet::{device_layout, write_parts};
 use crate::rng::ColumnRng;
-use crate::{Codec, DataError, Replaced, WrittenFile};
+use crate::{DataError, Replaced, WrittenFile};
 
 pub const NUM_ROWS: u64 = 60_000;
-pub const ROW_GROUP_ROWS: u64 = 10_000;
 const SEED: u64 = 0x4d69_6c6c_706f_6e64;
 /// 2025-01-01 in days since 1970-01-01.
 const FIRST_DAY: i32 = 20_089;
@@ -115,7 +115,6 @@ pub fn rows(first: u64, num_rows: u64) -> Result<RecordBatch, DataError> {
 /// # Errors
 /// [`DataError`] with the path.
 pub fn write(path: &Path) -> Result<WrittenFile, DataError> {
-    let num_parts = (NUM_ROWS / ROW_GROUP_ROWS) as usize;
-    let part = |index: usize| rows(index as u64 * ROW_GROUP_ROWS, ROW_GROUP_ROWS).map(|batch| vec![batch]);
-    write_parts(&Replaced, path, &schema(), Codec::Zstd, num_parts, part, &|_| ())
+    let (schema, part) = (schema(), |_| rows(0, NUM_ROWS).map(|batch| vec![batch]));
+    write_parts(&Replaced, path, &schema, device_layout(&schema, &["sale_id"]), 1, part, &|_| ())
 }

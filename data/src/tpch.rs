@@ -23,7 +23,7 @@ use tpchgen_arrow::{
     CustomerArrow, LineItemArrow, NationArrow, OrderArrow, PartArrow, PartSuppArrow, RegionArrow, SupplierArrow,
 };
 
-use crate::parquet::{make_folder, write_parts};
+use crate::parquet::{make_folder, properties, write_parts};
 use crate::{Codec, DataError, Files, Replaced, WrittenFile};
 
 /// Above this scale the generator's 32-bit part numbers no longer fit.
@@ -208,7 +208,8 @@ pub fn generate(options: &Options, progress: &(dyn Fn(Table, u64) + Sync)) -> Re
                 false => table.part(options.scale, index, num_parts),
             };
             let report = |rows| progress(table, rows);
-            files.push(write_parts(&*options.files, &path, &table.schema(), options.codec, num_parts, part, &report)?);
+            let properties = properties(options.codec);
+            files.push(write_parts(&*options.files, &path, &table.schema(), properties, num_parts, part, &report)?);
         }
         Ok(files)
     })

@@ -43,8 +43,19 @@ fn text(path: &Path) -> String {
 }
 
 #[test]
+fn the_sample_has_no_findings() {
+    assert!(ran(&["parquet", "check", SALES]).stdout.contains("no findings"));
+}
+
+#[test]
 fn a_file_is_checked_rewritten_and_then_has_no_findings() {
-    let told = ran(&["parquet", "check", SALES]).stdout;
+    let folder = tempfile::tempdir().expect("folder");
+    let sales = text(&folder.path().join("small_groups.parquet"));
+    let options = "('format.compression' 'zstd(1)', 'format.max_row_group_size' '10000')";
+    let copy = format!("COPY (SELECT * FROM '{SALES}' ORDER BY sale_id) TO '{sales}' OPTIONS {options}");
+    ran(&["-q", "--device", "cpu", "-c", &copy]);
+    let sales = sales.as_str();
+    let told = ran(&["parquet", "check", sales]).stdout;
     for line in [
         "60,000 rows in 6 row groups, 11 columns, ",
         "ZSTD is decompressed on the host",
@@ -53,13 +64,12 @@ fn a_file_is_checked_rewritten_and_then_has_no_findings() {
         assert!(told.contains(line), "{told}");
     }
     assert!(told.contains("mend     millpond parquet rewrite"), "{told}");
-    assert_eq!(kinds(&checked(SALES)), ["host_codec", "small_row_groups"]);
-    let footers = ran(&["parquet", "check", SALES, "--footers-only", "--all"]).stdout;
+    assert_eq!(kinds(&checked(sales)), ["host_codec", "small_row_groups"]);
+    let footers = ran(&["parquet", "check", sales, "--footers-only", "--all"]).stdout;
     assert!(footers.contains("ZSTD is decompressed on the host"), "{footers}");
 
-    let folder = tempfile::tempdir().expect("folder");
     let to = text(&folder.path().join("made/sales.parquet"));
-    let ended = ran(&["parquet", "rewrite", SALES, &to]);
+    let ended = ran(&["parquet", "rewrite", sales, &to]);
     assert!(ended.stdout.starts_with(&format!("{to}: 60000 rows, 1 row group, ")), "{}", ended.stdout);
     assert_eq!(ended.stderr, "");
     assert!(ran(&["parquet", "check", &to]).stdout.contains("no findings"));
@@ -69,11 +79,11 @@ fn a_file_is_checked_rewritten_and_then_has_no_findings() {
 
     let rows =
         |file: &str| ran(&["-q", "--device", "cpu", "-c", &format!("SELECT * FROM '{file}' ORDER BY sale_id")]).stdout;
-    assert_eq!(rows(&to), rows(SALES));
+    assert_eq!(rows(&to), rows(sales));
 
     // Nothing is replaced unasked.
-    refused(&["parquet", "rewrite", SALES, &to], 4, &[&to, "--force replaces it"]);
-    ran(&["parquet", "rewrite", SALES, &to, "--force", "--codec", "lz4_raw", "--row-group-rows", "16384"]);
+    refused(&["parquet", "rewrite", sales, &to], 4, &[&to, "--force replaces it"]);
+    ran(&["parquet", "rewrite", sales, &to, "--force", "--codec", "lz4_raw", "--row-group-rows", "16384"]);
     let report = checked(&to);
     assert_eq!(report["files"][0]["row_groups"], 4);
     assert_eq!(report["files"][0]["columns"][0]["codecs"], serde_json::json!(["LZ4_RAW"]));
