@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use millpond::datafusion::config::{ConfigEntry, ExtensionOptions};
+use millpond::{EngineError, MillpondOptions};
+
 use crate::{millpond, root};
 
 fn read(page: &str) -> String {
@@ -74,7 +77,7 @@ fn paths_in_pages_are_there() {
     let (mut named, mut missing) = (0, Vec::new());
     for page in pages() {
         for word in read(&page).split(|c: char| c.is_whitespace() || "`()[],;:|'\"".contains(c)) {
-            let path = word.split('#').next().unwrap_or(word).trim_end_matches(['.', '/']);
+            let path = word.split('#').next().unwrap_or_default().trim_end_matches(['.', '/']);
             // Patterns, and names that a reader fills in.
             if !ROOMS.iter().any(|room| path.starts_with(room))
                 || path.contains(['*', '<', '…', '{', '$'])
@@ -104,4 +107,62 @@ fn the_readme_is_short_and_the_index_complete() {
             assert!(index.contains(&format!("]({name})")), "docs/README.md lacks {name}");
         }
     }
+}
+
+/// The values of an option, in the words in which it refuses others: text that is none, or a number beyond its bounds.
+fn values(name: &str) -> String {
+    let refused = |value| match MillpondOptions::default().try_set(name, value) {
+        Err(EngineError::OptionValue { expected, .. }) => Some(expected),
+        Err(error) => panic!("{name}: {error}"),
+        Ok(()) => None,
+    };
+    let kind = refused("\u{1}").unwrap_or_else(|| "text".to_string());
+    let bounds = ["0", "1", "18446744073709551615"].into_iter().filter_map(refused).find(|bounds| *bounds != kind);
+    bounds.unwrap_or(kind)
+}
+
+/// Options as a table.
+fn options_table(options: &[ConfigEntry]) -> String {
+    let mut table =
+        "| option | default | values | environment | means |\n| --- | --- | --- | --- | --- |\n".to_string();
+    for option in options {
+        let name = option.key.strip_prefix("millpond.").expect("the prefix");
+        let default = match option.value.as_deref() {
+            None | Some("") => "empty".to_string(),
+            Some(value) => format!("`{value}`"),
+        };
+        let cell = |text: &str| text.replace('|', "\\|");
+        table += &format!(
+            "| `{}` | {default} | {} | `MILLPOND_{}` | {} |\n",
+            option.key,
+            cell(&values(name)),
+            name.to_ascii_uppercase(),
+            cell(option.description)
+        );
+    }
+    table
+}
+
+/// A page with another text between `<!-- name -->` and `<!-- end -->`.
+fn between_marks(page: &str, name: &str, text: &str) -> String {
+    let mark = format!("<!-- {name} -->\n");
+    let (before, rest) = page.split_once(&mark).unwrap_or_else(|| panic!("there is no {mark}"));
+    let (_, after) = rest.split_once("<!-- end -->").expect("an end");
+    format!("{before}{mark}{text}<!-- end -->{after}")
+}
+
+#[test]
+fn the_page_of_options_is_that_of_the_program() {
+    const PAGE: &str = "docs/options.md";
+    let (tests, options): (Vec<_>, Vec<_>) =
+        MillpondOptions::default().entries().into_iter().partition(|entry| entry.key.starts_with("millpond.debug_"));
+    assert!(options.len() > 15 && tests.len() > 10, "{} options, {} for tests", options.len(), tests.len());
+    let page = read(PAGE);
+    let written = between_marks(&page, "options", &options_table(&options));
+    let written = between_marks(&written, "debug options", &options_table(&tests));
+    if std::env::var_os("MILLPOND_DOCS_WRITE").is_some() {
+        std::fs::write(root().join(PAGE), written).expect("written");
+        return;
+    }
+    assert!(page == written, "{PAGE} is not what the options say; MILLPOND_DOCS_WRITE=1 writes it");
 }
