@@ -1,5 +1,6 @@
 //! The command line as a person or a script meets it: what is printed where, and the exit code.
 
+mod commands;
 #[cfg(target_os = "linux")]
 mod cuda;
 mod errors;
