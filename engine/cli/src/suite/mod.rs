@@ -19,6 +19,7 @@ mod progress;
 mod row;
 
 use std::collections::HashMap;
+use std::io::{self, Write};
 
 use millpond::profile::Recording;
 use millpond::{DeviceChoice, Millpond, Profile, Profiler};
@@ -111,13 +112,15 @@ pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, Cli
             }
             exit = exit.max(row.exit);
             row.opening_ms = opening_ms(session);
-            progress.done(|| {
-                if form == ReportForm::Json {
-                    println!("{}", row.json(conditions.json(lane)));
-                } else if let Some(problem) = &row.problem {
-                    eprintln!("{}: {problem}", row.query);
+            let printed = progress.done(|| match (form, &row.problem) {
+                (ReportForm::Json, _) => writeln!(io::stdout(), "{}", row.json(conditions.json(lane))),
+                (_, Some(problem)) => {
+                    tell(format_args!("{}: {problem}", row.query));
+                    Ok(())
                 }
+                (_, None) => Ok(()),
             });
+            printed.map_err(|error| Output::standard().failure(&error))?;
             rows.push(row);
         }
     }

@@ -33,10 +33,11 @@ impl Progress {
         self.0.set_message(allocator.map_or(query.to_string(), |allocator| format!("{query} from {allocator}")));
     }
 
-    /// It is done. `print` prints what it has to say, above the bar.
-    pub fn done(&self, print: impl FnOnce()) {
-        self.0.suspend(print);
+    /// It is done. `print` writes what there is to say about it, above the bar, and must not panic: the bar's lock is held.
+    pub fn done<T>(&self, print: impl FnOnce() -> T) -> T {
+        let printed = self.0.suspend(print);
         self.0.inc(1);
+        printed
     }
 }
 

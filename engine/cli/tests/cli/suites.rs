@@ -197,6 +197,46 @@ fn reports_say_under_what_they_came_about() {
     assert!(stranger.stderr.contains("note: ") && stranger.stdout.contains("\"scale\":null"), "{}", stranger.stderr);
 }
 
+/// What a command writes to standard error where that is a terminal.
+#[cfg(target_os = "linux")]
+fn on_a_terminal(args: &[&str]) -> String {
+    use std::io::Read;
+
+    use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
+    use rustix::termios::{Winsize, tcsetwinsize};
+
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
+    let master = openpt(flags).expect("a pseudo-terminal");
+    unlockpt(&master).expect("unlocked");
+    tcsetwinsize(&master, Winsize { ws_row: 24, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 }).expect("a size");
+    let terminal = ioctl_tiocgptpeer(&master, flags).expect("its other end");
+    let null = std::process::Stdio::null;
+    let mut child = command(args).stdin(null()).stdout(null()).stderr(terminal).spawn().expect("the binary starts");
+    let (mut master, mut shown) = (std::fs::File::from(master), Vec::new());
+    // The end of the last writer is an error of the terminal.
+    let _ = master.read_to_end(&mut shown);
+    assert!(child.wait().expect("an end").success());
+    String::from_utf8_lossy(&shown).into_owned()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_terminal_shows_which_query_runs_from_which_allocator() {
+    let folder = tempfile::tempdir().expect("folder");
+    let data = folder.path().to_str().expect("UTF-8");
+    let made = millpond(&["gen", "tpch", "--scale", "0.001", "--out", data]);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let run = ["run", "tpch", "--data", data, "--device", "sim", "--query", "1,6", "--allocator", "caching,arena"];
+    let shown = on_a_terminal(&run);
+    for part in ["q01 from caching", "q06 from arena", "0/4 queries", "3/4 queries"] {
+        assert!(shown.contains(part), "{part}: {shown:?}");
+    }
+    assert!(shown.ends_with("\x1b[2K"), "the bar is gone at the end: {shown:?}");
+    assert!(!on_a_terminal(&[&run[..], &["-q"]].concat()).contains("queries"));
+    let piped = millpond(&run);
+    assert!(piped.code == 0 && !piped.stderr.contains("from caching"), "{}", piped.stderr);
+}
+
 #[test]
 fn tables_of_two_scales_are_not_mixed() {
     let folder = tempfile::tempdir().expect("folder");
