@@ -17,7 +17,8 @@ use serde::Serialize;
 
 use crate::contract::Operators;
 use crate::placement::judged::Judged;
-use crate::placement::plan_reasons;
+use crate::placement::{plan_reasons, reasons_of};
+use crate::reason::Reason;
 use crate::result::node::DownloadExec;
 use crate::source::parquet::DeviceScanExec;
 
@@ -92,6 +93,8 @@ pub struct QueryReport {
     pub parquet_scans_by_datafusion: usize,
     /// Why operators stayed on the CPU; sorted, each once.
     pub reasons: Vec<String>,
+    /// Their [codes](crate::reason::Reason::code); sorted, each once.
+    pub reason_codes: Vec<&'static str>,
     /// What happened while it ran, such as a subplan that was run again on the CPU.
     pub notes: Vec<String>,
     /// What the simulated device's checks found since the last report; empty on a real device.
@@ -103,7 +106,10 @@ pub struct QueryReport {
 impl QueryReport {
     /// What the nodes of an executed plan tell: counts, reasons, notes.
     pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>, operators: &Operators) -> Self {
-        let mut report = Self { reasons: plan_reasons(plan), ..Self::default() };
+        let mut codes: Vec<&'static str> = reasons_of(plan).iter().map(Reason::code).collect();
+        codes.sort_unstable();
+        codes.dedup();
+        let mut report = Self { reasons: plan_reasons(plan), reason_codes: codes, ..Self::default() };
         report.count_operators(plan, operators, false);
         report.count_scans(plan);
         let mut placed: Vec<Arc<Judged>> = Vec::new();
@@ -217,6 +223,9 @@ impl QueryReport {
         self.reasons.extend(next.reasons);
         self.reasons.sort();
         self.reasons.dedup();
+        self.reason_codes.extend(next.reason_codes);
+        self.reason_codes.sort_unstable();
+        self.reason_codes.dedup();
         self.notes.extend(next.notes);
         self.findings.extend(next.findings);
         self.pool_used_bytes = next.pool_used_bytes;

@@ -53,15 +53,15 @@ impl<'a> Bridge<'a> {
             Placed::Device(tree) => Ok(self.border(tree, vec![])),
             Placed::Host { plan, pending } if pending.is_empty() => Ok(plan),
             Placed::Host { plan, pending } => {
+                let above = |plan| {
+                    let fallback = FallbackExec::new(plan, pending.clone()).with_judged(&self.judged);
+                    Arc::new(fallback) as Arc<dyn ExecutionPlan>
+                };
                 if plan.is::<AnalyzeExec>() {
-                    let children: Vec<Arc<dyn ExecutionPlan>> = plan
-                        .children()
-                        .into_iter()
-                        .map(|child| Arc::new(FallbackExec::new(Arc::clone(child), pending.clone())) as _)
-                        .collect();
+                    let children = plan.children().into_iter().map(|child| above(Arc::clone(child))).collect();
                     return with_children(plan, children);
                 }
-                Ok(Arc::new(FallbackExec::new(plan, pending)))
+                Ok(above(plan))
             }
         }
     }
@@ -106,6 +106,14 @@ fn is_known(key: &Arc<dyn PhysicalExpr>) -> bool {
 
 /// Every reason that the borders of a placed plan show, each once, sorted.
 pub fn plan_reasons(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
+    let mut reasons: Vec<String> = reasons_of(plan).iter().map(ToString::to_string).collect();
+    reasons.sort();
+    reasons.dedup();
+    reasons
+}
+
+/// The same as data.
+pub fn reasons_of(plan: &Arc<dyn ExecutionPlan>) -> Vec<Reason> {
     let mut reasons = Vec::new();
     let walked = plan.apply(|node| {
         let shown = if let Some(upload) = node.downcast_ref::<UploadExec>() {
@@ -117,7 +125,7 @@ pub fn plan_reasons(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
         } else {
             &[]
         };
-        reasons.extend(shown.iter().map(|reason| reason.to_string()));
+        reasons.extend(shown.iter().cloned());
         Ok(TreeNodeRecursion::Continue)
     });
     debug_assert!(walked.is_ok(), "the walk above returns no error");

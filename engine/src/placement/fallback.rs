@@ -12,6 +12,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
+use crate::placement::judged::Judged;
 use crate::reason::Reason;
 
 /// Passes its input through, and carries the reasons why it stayed on the CPU.
@@ -20,12 +21,24 @@ pub struct FallbackExec {
     reasons: Vec<Reason>,
     input: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
+    /// The nodes that the reasons are of.
+    judged: Arc<Judged>,
 }
 
 impl FallbackExec {
     pub fn new(input: Arc<dyn ExecutionPlan>, reasons: Vec<Reason>) -> Self {
         let properties = Arc::clone(input.properties());
-        Self { reasons, input, properties }
+        Self { reasons, input, properties, judged: Arc::default() }
+    }
+
+    /// Says which nodes the reasons are of.
+    pub(crate) fn with_judged(self, judged: &Arc<Judged>) -> Self {
+        Self { judged: Arc::clone(judged), ..self }
+    }
+
+    /// Which nodes the reasons are of.
+    pub(crate) fn judged(&self) -> &Arc<Judged> {
+        &self.judged
     }
 
     /// Why operators below stayed on the CPU.
@@ -34,7 +47,7 @@ impl FallbackExec {
     }
 
     fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
-        Self::new(input, self.reasons.clone())
+        Self::new(input, self.reasons.clone()).with_judged(&self.judged)
     }
 
     fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {

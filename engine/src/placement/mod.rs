@@ -40,7 +40,7 @@ use crate::profile::step::PLACE;
 use crate::reason::Reason;
 
 pub(crate) use crate::placement::bridge::for_the_next_run;
-pub use crate::placement::bridge::plan_reasons;
+pub use crate::placement::bridge::{plan_reasons, reasons_of};
 pub(crate) use crate::placement::fence::{asks_constants, rules};
 pub use crate::placement::walk::Placing;
 

@@ -373,7 +373,11 @@ impl<'a> Placing<'a> {
     /// # Errors
     /// DataFusion's, when it refuses the changed inputs.
     pub fn stay(&self, plan: &Arc<dyn ExecutionPlan>, children: Vec<Placed>, reason: Option<Reason>) -> Result<Placed> {
+        let note = |plan: &Arc<dyn ExecutionPlan>, reason: &Option<Reason>| {
+            reason.iter().for_each(|reason| self.judged.stays(plan, reason.clone()));
+        };
         if children.is_empty() {
+            note(plan, &reason);
             return Ok(Placed::Host { plan: Arc::clone(plan), pending: reason.into_iter().collect() });
         }
         let requirements = plan.input_distribution_requirements();
@@ -399,10 +403,11 @@ impl<'a> Placing<'a> {
                 }
             }
         }
+        let plan = if changed { with_children(Arc::clone(plan), inputs)? } else { Arc::clone(plan) };
+        note(&plan, &reason);
         if !shown {
             pending.extend(reason);
         }
-        let plan = if changed { with_children(Arc::clone(plan), inputs)? } else { Arc::clone(plan) };
         Ok(Placed::Host { plan, pending })
     }
 }
