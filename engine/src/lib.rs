@@ -43,6 +43,7 @@ mod contradictions;
 mod definitions;
 pub mod device;
 pub mod error;
+pub mod explain;
 #[doc(hidden)]
 pub mod expr;
 mod files;

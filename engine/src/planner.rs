@@ -6,7 +6,7 @@
 //!
 //! When     columns stay on the device. Without a device, and otherwise, each is planned anew.
 //! Who      users of `context().sql()`, of frames and of prepared statements; DataFusion parses and optimises for them each time.
-//! EXPLAIN  is planned each time: it shows what would run.
+//! EXPLAIN  is planned each time: it shows what would run. A plain one is answered by [`crate::explain`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,12 +17,15 @@ use datafusion::common::tree_node::TreeNode;
 use datafusion::error::Result;
 use datafusion::execution::SessionState;
 use datafusion::execution::context::QueryPlanner;
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{Explain, LogicalPlan, PlanType, StringifiedPlan};
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::explain::ExplainExec;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 
+use crate::contract::Operators;
+use crate::explain::{ExplainAnalyzeExec, Explained, Simulated, explain, is_marked, with_options};
 use crate::mends::changes::{self, Changes};
-use crate::options::MillpondOptions;
+use crate::options::{DeviceChoice, Fallback, MillpondOptions};
 use crate::plan_cache::{Asked, MadeOf, Now, PlanCache};
 
 /// A planner, behind the plans of a session.
@@ -33,17 +36,74 @@ pub(crate) struct KeepingPlanner {
     own: Option<Arc<dyn QueryPlanner + Send + Sync>>,
     /// With a device.
     plans: Option<Arc<PlanCache>>,
+    /// Why there is no device although one was welcome.
+    note: Option<String>,
+    simulated: Simulated,
 }
 
 impl KeepingPlanner {
     /// Keeps what it plans in `plans`, if there are some. The program's `own` planner plans everything but changes of tables in memory,
     /// whose rows it plans, and EXPLAIN of them.
-    pub fn new(own: Option<Arc<dyn QueryPlanner + Send + Sync>>, plans: Option<&Arc<PlanCache>>) -> Self {
+    pub fn new(
+        own: Option<Arc<dyn QueryPlanner + Send + Sync>>,
+        plans: Option<&Arc<PlanCache>>,
+        note: Option<String>,
+    ) -> Self {
         let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(Changes)]);
-        Self { planner, own, plans: plans.cloned() }
+        Self { planner, own, plans: plans.cloned(), note, simulated: Simulated::default() }
     }
 
     async fn planned(&self, plan: &LogicalPlan, session: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
+        match plan {
+            LogicalPlan::Explain(asked) if is_marked(&asked.schema) && asked.logical_optimization_succeeded => {
+                // What cannot be planned has DataFusion's answer, which is the error.
+                if let Ok(Some(answer)) = self.explained(asked, session).await {
+                    return Ok(answer);
+                }
+            }
+            LogicalPlan::Analyze(asked) if is_marked(&asked.schema) => {
+                if let Some(operators) = session.config().get_extension::<Operators>() {
+                    let input = self.query(&asked.input, session).await?;
+                    let schema = Arc::clone(asked.schema.inner());
+                    return Ok(Arc::new(ExplainAnalyzeExec::new(input, Operators::clone(&operators), schema)));
+                }
+            }
+            _ => {}
+        }
+        self.query(plan, session).await
+    }
+
+    /// The answer of EXPLAIN; `None` in a session that is not DataFusion's own.
+    async fn explained(&self, asked: &Explain, session: &dyn Session) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let Some(state) = session.as_any().downcast_ref::<SessionState>() else { return Ok(None) };
+        let Some(operators) = state.config().get_extension::<Operators>() else { return Ok(None) };
+        let options = state.config_options().extensions.get::<MillpondOptions>().cloned().unwrap_or_default();
+        let plan = match options.fallback {
+            // Parts that stay on the CPU are what is asked about.
+            Fallback::Error => {
+                let allowing = with_options(state, |options| options.fallback = Fallback::Allow).build();
+                self.query(&asked.plan, &allowing).await?
+            }
+            Fallback::Allow | Fallback::Warn => self.query(&asked.plan, session).await?,
+        };
+        let has_device = self.plans.is_some() && options.enabled && options.device != DeviceChoice::Cpu;
+        let simulated = match has_device {
+            true => None,
+            // Without a plan for a device there is the CPU's alone.
+            false => self.simulated.plan(&self.planner, &asked.plan, state, &operators).await.and_then(Result::ok),
+        };
+        let text = explain(&Explained {
+            plan: &plan,
+            simulated: simulated.as_ref(),
+            operators: &operators,
+            note: self.note.as_deref(),
+            refused: options.fallback == Fallback::Error,
+        });
+        let plans = vec![StringifiedPlan::new(PlanType::FinalPhysicalPlan, text)];
+        Ok(Some(Arc::new(ExplainExec::new(Arc::clone(asked.schema.inner()), plans, false))))
+    }
+
+    async fn query(&self, plan: &LogicalPlan, session: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
         let Some(own) = &self.own else { return self.planner.create_physical_plan(plan, session).await };
         if let Some(change) = changes::change(plan) {
             return change.over(own.create_physical_plan(change.rows(), session).await?);

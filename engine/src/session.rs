@@ -24,7 +24,6 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::ParamValues;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::parquet_config::DFParquetWriterVersion;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::dataframe::DataFrame;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::context::SessionContext;
@@ -49,7 +48,7 @@ use crate::options::{Cache, DeviceChoice, Fallback, MillpondOptions};
 use crate::plan_cache::{Asked, Key, MadeOf, Now, PlansFound, Sight};
 use crate::profile::{self, Profile, Profiler};
 use crate::report::QueryReport;
-use crate::result::node::DownloadExec;
+use crate::result::node::{DownloadExec, downloads, runs_ended};
 use crate::store::Store;
 use crate::template::Template;
 use crate::{overflow, panics};
@@ -658,19 +657,6 @@ fn ask_borders(plan: &Arc<dyn ExecutionPlan>) {
     }
 }
 
-/// The borders of a plan.
-fn downloads(plan: &Arc<dyn ExecutionPlan>) -> Vec<DownloadExec> {
-    let mut downloads = Vec::new();
-    let walked = plan.apply(|node| {
-        if let Some(download) = node.downcast_ref::<DownloadExec>() {
-            downloads.push(download.clone());
-        }
-        Ok(TreeNodeRecursion::Continue)
-    });
-    debug_assert!(walked.is_ok(), "the walk above returns no error");
-    downloads
-}
-
 impl QueryStream {
     /// Takes all batches, and reports.
     ///
@@ -727,18 +713,5 @@ impl Stream for QueryStream {
             self.ended = Some(Instant::now());
         }
         next
-    }
-}
-
-/// How long a report waits for runs that a LIMIT above has ended.
-const ENDING: Duration = Duration::from_secs(10);
-
-/// Waits until the runs of a plan have ended. A LIMIT above them drops their streams, and they count what they did a moment
-/// later.
-async fn runs_ended(plan: &Arc<dyn ExecutionPlan>) {
-    let downloads = downloads(plan);
-    let all = futures::future::join_all(downloads.iter().map(DownloadExec::runs_ended));
-    if tokio::time::timeout(ENDING, all).await.is_err() {
-        tracing::warn!("a run goes on after its query: its counts are not in the report");
     }
 }

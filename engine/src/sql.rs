@@ -26,11 +26,11 @@ use datafusion::sql::sqlparser::dialect::{GenericDialect, dialect_from_str};
 use futures::future::BoxFuture;
 use millpond_memory::recorder::during;
 
-use crate::definitions;
 use crate::levels::{self, OnStack};
 use crate::mends::{copy_options, syntax};
 use crate::panics::{caught, caught_now};
 use crate::profile::step::PLAN;
+use crate::{definitions, explain};
 
 /// The plan of one statement given as text.
 ///
@@ -52,7 +52,9 @@ pub fn statement_plan(state: &SessionState, statement: Statement) -> BoxFuture<'
 
 async fn planned(state: &SessionState, mut statement: Statement) -> Result<LogicalPlan> {
     let bytes = levels::shaped(&mut statement)?;
-    levels::limited(OnStack::new(bytes, state.statement_to_plan(statement)).await?)
+    let is_plain = explain::is_plain(&statement, state.config_options());
+    let plan = levels::limited(OnStack::new(bytes, state.statement_to_plan(statement)).await?)?;
+    if is_plain { explain::marked(plan) } else { Ok(plan) }
 }
 
 /// The statements of a text.

@@ -131,7 +131,7 @@ impl<'a> Runner<'a> {
         };
         if let Some(plan) = kept {
             let names = self.kept_names(&statement.sql);
-            let query = Query { plan, names, explains: false, target: None, counted: None, redirected: None };
+            let query = Query { plan, names, explains: false, has_footer: true, target: None, counted: None, redirected: None };
             return Ok(self.answer(statement, query, output, started).await);
         }
         let planned = match session.statement(&statement.sql).await {
@@ -145,6 +145,8 @@ impl<'a> Runner<'a> {
             tell(format_args!("note: {function} does nothing here: columns are stored on a device, and there is none"));
         }
         let explains = matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
+        // What would run stands in the answer of EXPLAIN itself.
+        let has_footer = !matches!(plan, LogicalPlan::Explain(_));
         let (target, counted, names) = (written(plan), written::words(plan), names::of_answer(plan));
         let (planned, redirected) = match planned.plan() {
             LogicalPlan::Copy(copy) => match written::redirected(copy.clone()) {
@@ -163,7 +165,7 @@ impl<'a> Runner<'a> {
             return Ok(Err(planning_error(session, statement, &error).await));
         }
         self.keep_names(&statement.sql, &names);
-        let query = Query { plan, names: Some(names), explains, target, counted, redirected };
+        let query = Query { plan, names: Some(names), explains, has_footer, target, counted, redirected };
         Ok(self.answer(statement, query, output, started).await)
     }
 
@@ -202,6 +204,7 @@ impl<'a> Runner<'a> {
             )));
         }
         let (target, counted, redirected) = (query.target.take(), query.counted.take(), query.redirected.take());
+        let has_footer = look.footer && query.has_footer;
         let printed = match counted {
             Some(_) => self.count(query).await,
             None => {
@@ -237,7 +240,7 @@ impl<'a> Runner<'a> {
         if let (true, Some(note)) = (look.notes, shown.and_then(|shown| left_out(shown, look.is_shell))) {
             tell(format_args!("note: {note}"));
         }
-        if look.footer {
+        if has_footer {
             tell(&report);
         }
         // A finding is an error, even where the answer is right and the footer is not shown.
@@ -317,6 +320,7 @@ struct Query {
     /// Names of its columns, where they are known.
     names: Option<Vec<String>>,
     explains: bool,
+    has_footer: bool,
     /// The file that it writes.
     target: Option<String>,
     /// What becomes of the rows that it counts.

@@ -193,7 +193,11 @@ fn script_of(text: &str) -> Result<String, CliError> {
     )))
 }
 
-fn read_stdin() -> Result<String, CliError> {
+/// The text of standard input.
+///
+/// # Errors
+/// Exit 4 when it cannot be read.
+pub fn read_stdin() -> Result<String, CliError> {
     let mut text = String::new();
     io::stdin()
         .read_to_string(&mut text)

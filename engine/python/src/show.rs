@@ -1,4 +1,4 @@
-//! Answers for people: a table of their first rows, as text and as HTML, with types and the report's line.
+//! Answers for people: a table of their first rows, as text and as HTML, with types and the report's line; of EXPLAIN its text.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{CellAlignment, Table};
 use millpond::QueryReport;
+use millpond::explain::text_of;
 use millpond_cli::types::type_name;
 
 /// Rows that are shown.
@@ -56,6 +57,9 @@ fn rest(batches: &[RecordBatch]) -> Option<String> {
 }
 
 pub fn text(schema: &SchemaRef, batches: &[RecordBatch], report: &QueryReport) -> Result<String, ArrowError> {
+    if let Some(plan) = text_of(batches) {
+        return Ok(plan.to_string());
+    }
     let mut text = String::new();
     if !schema.fields().is_empty() {
         let mut table = Table::new();
@@ -78,6 +82,10 @@ pub fn text(schema: &SchemaRef, batches: &[RecordBatch], report: &QueryReport) -
 }
 
 pub fn html(schema: &SchemaRef, batches: &[RecordBatch], report: &QueryReport) -> Result<String, ArrowError> {
+    if let Some(plan) = text_of(batches) {
+        let lines: Vec<String> = plan.lines().map(escaped).collect();
+        return Ok(format!("<pre>{}</pre>", lines.join("\n")));
+    }
     let mut html = String::from("<div>");
     if !schema.fields().is_empty() {
         html.push_str("<table><thead><tr>");

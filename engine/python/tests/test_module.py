@@ -126,6 +126,15 @@ class Statements(unittest.TestCase):
         with self.assertRaisesRegex(millpond.UsageError, "a list, a tuple or a dict, not a str"):
             self.con.sql("SELECT $1", "abc")
 
+    def test_explain_is_shown_as_its_text(self):
+        for explain, last in [("EXPLAIN", "limited by: reading sales.parquet"), ("EXPLAIN ANALYZE", "limited by: ")]:
+            result = self.con.sql(f"{explain} SELECT product, count(*) FROM '{SALES}' GROUP BY product")
+            lines = repr(result).splitlines()
+            self.assertEqual(lines[-1][: len(last)], last)
+            self.assertTrue(any("DeviceScanExec: sales.parquet" in line for line in lines), lines)
+            self.assertTrue(all(len(line) <= 120 for line in lines), lines)
+            self.assertTrue(result._repr_html_().startswith("<pre>"))
+
     def test_results_are_shown(self):
         result = self.con.sql("SELECT value AS v, '<&>' AS s FROM generate_series(1, 1000)")
         shown, html = repr(result), result._repr_html_()

@@ -19,7 +19,7 @@ mod reads;
 mod text;
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::execution::TaskContext;
 use datafusion::execution::context::SessionContext;
@@ -126,9 +126,35 @@ pub(crate) fn task_context(context: &SessionContext) -> Arc<TaskContext> {
     Arc::new(task.with_session_config(config))
 }
 
+/// `context` for the tasks of a query that is recorded, and its recorder: the one that was asked for, else a new one, which sees what is
+/// done from now on.
+pub(crate) fn recorded(context: &Arc<TaskContext>) -> (Arc<TaskContext>, Profiler) {
+    if let Some(asked) = context.session_config().get_extension::<Asked>() {
+        return (Arc::clone(context), Profiler { path: asked.0.clone() });
+    }
+    let profiler = Profiler::begin("query");
+    let config = context.session_config().clone().with_extension(Arc::new(Asked(profiler.path.clone())));
+    let task = TaskContext::new(
+        context.task_id(),
+        context.session_id(),
+        config,
+        context.scalar_functions().clone(),
+        context.higher_order_functions().clone(),
+        context.aggregate_functions().clone(),
+        context.window_functions().clone(),
+        context.runtime_env(),
+    );
+    (Arc::new(task), profiler)
+}
+
+/// Profiles of the runs of a border, without their recordings.
+pub(crate) type RunProfiles = Arc<Mutex<Vec<Profile>>>;
+
 /// A border whose runs write where their time went to its metrics.
 pub(crate) struct Border {
     pub metrics: ExecutionPlanMetricsSet,
+    /// The same as figures.
+    pub runs: RunProfiles,
     /// Asked when a run has ended.
     pub device: Box<dyn FnOnce() -> DeviceFacts + Send>,
 }
@@ -149,12 +175,14 @@ where
     };
     Box::pin(async move {
         let ended = path.clone().life(run).await;
-        if let Some(Border { metrics, device }) = border {
+        if let Some(Border { metrics, runs, device }) = border {
             let profile = Profile::of_run(path.recorder().recording(), path.id(), device());
             for (name, value) in text::lines(&profile) {
                 let value = Arc::new(text::Line(value));
                 MetricBuilder::new(&metrics).build(MetricValue::Custom { name: name.into(), value });
             }
+            let mut runs = runs.lock().unwrap_or_else(PoisonError::into_inner);
+            runs.push(Profile { recording: Recording::default(), ..profile });
         }
         ended
     })

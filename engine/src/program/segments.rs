@@ -39,12 +39,26 @@ pub struct Segment {
     pub sink: Arc<dyn Sink>,
 }
 
+/// A node of a device subtree, and the segments that do its work.
+#[derive(Debug, Clone)]
+pub struct NodeWork {
+    pub node: Arc<dyn ExecutionPlan>,
+    /// Segments that end with this node: their sinks are its own.
+    pub ends: Vec<usize>,
+    /// The segment that has its stages, or reads its source.
+    pub within: Option<usize>,
+    /// An equal node has done the work: no input of this one is read.
+    pub shared: bool,
+}
+
 /// A device subtree, ready to run.
 #[derive(Debug, Clone)]
 pub struct Program {
     pub sources: Vec<Arc<dyn Source>>,
     /// The last one gives the result.
     pub segments: Vec<Segment>,
+    /// The nodes of the subtree, for EXPLAIN ANALYZE; the first is its root.
+    pub works: Vec<NodeWork>,
     /// The result's schema.
     pub schema: SchemaRef,
     /// Rows that leave the program, at most; and how many are left out before.
@@ -79,6 +93,10 @@ impl Open {
 pub struct Segments<'o> {
     operators: &'o Operators,
     program: Program,
+    /// Works of the nodes that are being cut, the innermost last.
+    cutting: Vec<usize>,
+    /// Works of nodes that were cut, whose segment is still open.
+    open: Vec<usize>,
     /// Nodes whose segments may be read by others that ask for the same, and what reads them begins with.
     found: Vec<Found>,
 }
@@ -95,13 +113,14 @@ impl Program {
         let program = Self {
             sources: vec![],
             segments: vec![],
+            works: vec![],
             schema: plan.schema(),
             row_limit: None,
             row_offset: 0,
             selection: None,
             stays: false,
         };
-        let mut segments = Segments { operators, program, found: vec![] };
+        let mut segments = Segments { operators, program, cutting: vec![], open: vec![], found: vec![] };
         let open = segments.open(plan, true)?;
         let program = &mut segments.program;
         let sorted = match &open.origin {
@@ -112,6 +131,7 @@ impl Program {
         if !(sorted && (open.stages.is_empty() || program.selection.is_some())) {
             segments.close(open, Materialise::default());
         }
+        segments.leave_open_works();
         Ok(segments.program)
     }
 
@@ -178,13 +198,26 @@ impl Segments<'_> {
     /// # Errors
     /// An internal one, if no operator knows the node.
     pub fn open(&mut self, node: &Arc<dyn ExecutionPlan>, top: bool) -> Result<Open, EngineError> {
+        let work = self.program.works.len();
+        self.program.works.push(NodeWork { node: Arc::clone(node), ends: vec![], within: None, shared: false });
+        self.cutting.push(work);
+        let open = self.open_or_share(node, top);
+        self.cutting.pop();
+        self.open.push(work);
+        self.program.works[work].shared = matches!(&open, Ok((_, true)));
+        open.map(|(open, _)| open)
+    }
+
+    /// The same, and whether an equal node has done the work.
+    fn open_or_share(&mut self, node: &Arc<dyn ExecutionPlan>, top: bool) -> Result<(Open, bool), EngineError> {
         let known = self.found.iter().find(|(known, ..)| is_same(known, node, self.operators));
         if let Some((_, segment, stages)) = known {
-            return Ok(Open { origin: Origin::Segments(vec![*segment]), stages: stages.clone() });
+            return Ok((Open { origin: Origin::Segments(vec![*segment]), stages: stages.clone() }, true));
         }
         let operators = Arc::clone(self.operators);
         let cut = operators.iter().find_map(|operator| operator.cut(node, top, self));
-        cut.unwrap_or_else(|| Err(EngineError::internal(format!("{} in a device subtree", node.name()))))
+        let cut = cut.unwrap_or_else(|| Err(EngineError::internal(format!("{} in a device subtree", node.name()))));
+        cut.map(|open| (open, false))
     }
 
     /// The same of the only input of `node`.
@@ -205,7 +238,25 @@ impl Segments<'_> {
     /// Ends a segment; gives its number.
     pub fn close(&mut self, open: Open, sink: impl Sink + 'static) -> usize {
         self.program.segments.push(Segment { origin: open.origin, stages: open.stages, sink: Arc::new(sink) });
-        self.program.segments.len() - 1
+        let segment = self.program.segments.len() - 1;
+        // Where no node is being cut, the root's rows become the result.
+        let work = self.cutting.last().copied().unwrap_or(0);
+        self.program.works.get_mut(work).into_iter().for_each(|work| work.ends.push(segment));
+        self.put_open_works_in(segment);
+        segment
+    }
+
+    fn put_open_works_in(&mut self, segment: usize) {
+        for work in self.open.drain(..) {
+            self.program.works[work].within = Some(segment);
+        }
+    }
+
+    /// Stages above the last segment only choose columns of its result.
+    fn leave_open_works(&mut self) {
+        if let Some(last) = self.program.segments.len().checked_sub(1) {
+            self.put_open_works_in(last);
+        }
     }
 
     /// From now on who asks for the same as `node` reads `open`, which reads a closed segment.

@@ -11,6 +11,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result;
@@ -28,7 +29,7 @@ use crate::looks::Looks;
 use crate::node::REPLACE;
 use crate::options::Fallback;
 use crate::placement::judged::Judged;
-use crate::profile::Border;
+use crate::profile::{Border, Profile, RunProfiles};
 use crate::program::attempts::Runs;
 use crate::program::context::Notes;
 use crate::program::contract::Operators;
@@ -37,7 +38,7 @@ use crate::program::counts::Tally;
 use crate::program::failure::Failure;
 use crate::program::keep::Keeps;
 use crate::program::prepared::{Lessons, Prepared};
-use crate::program::segments::Program;
+use crate::program::segments::{NodeWork, Program};
 use crate::reason::Reason;
 use crate::result::takeover;
 use crate::source::parquet::DeviceScanExec;
@@ -65,7 +66,7 @@ pub struct DownloadExec {
     prepared: Arc<Mutex<Option<Arc<Prepared>>>>,
     dictionaries: SourceDictionaries,
     /// Below an EXPLAIN ANALYZE: runs say where their time goes.
-    analyzed: Arc<AtomicBool>,
+    analyzed: Arc<Analyzed>,
     /// What placing the plan took; borders of one plan share it.
     judged: Arc<Judged>,
     /// Who keeps the rows on the device; nobody if they come home.
@@ -76,6 +77,13 @@ pub struct DownloadExec {
     looks: Option<Arc<Looks>>,
     /// Runs that have not ended; one whose stream was dropped ends a moment later.
     under_way: Arc<watch::Sender<usize>>,
+}
+
+/// Whether runs are profiled, and the profiles of those that have ended.
+#[derive(Default)]
+struct Analyzed {
+    asked: AtomicBool,
+    runs: RunProfiles,
 }
 
 /// What happened in runs, such as a subplan that the CPU took over.
@@ -197,14 +205,25 @@ impl DownloadExec {
 
     /// Runs say from now on where their time goes, in the metrics.
     pub(crate) fn analyze(&self) {
-        self.analyzed.store(true, Ordering::Relaxed);
+        self.analyzed.asked.store(true, Ordering::Relaxed);
+    }
+
+    /// The profiles of its runs so far, if they are [asked for](Self::analyze).
+    pub(crate) fn run_profiles(&self) -> Vec<Profile> {
+        self.analyzed.runs.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The device subtree's nodes, and the segments that do their work; none if it could not be cut.
+    pub(crate) fn works(&self) -> &[NodeWork] {
+        self.program.as_ref().map_or(&[], |program| &program.works)
     }
 
     /// Where a run writes that, if it should.
     pub(crate) fn analyzed(&self) -> Option<Border> {
         let engine = Arc::clone(&self.engine);
-        let border = || Border { metrics: self.metrics.clone(), device: Box::new(move || engine.facts()) };
-        self.analyzed.load(Ordering::Relaxed).then(border)
+        let runs = Arc::clone(&self.analyzed.runs);
+        let border = || Border { metrics: self.metrics.clone(), runs, device: Box::new(move || engine.facts()) };
+        self.analyzed.asked.load(Ordering::Relaxed).then(border)
     }
 
     /// Adds why the operators above stayed on the CPU.
@@ -271,6 +290,30 @@ impl DownloadExec {
 
     fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {
         vec![]
+    }
+}
+
+/// The upper borders of a plan.
+pub(crate) fn downloads(plan: &Arc<dyn ExecutionPlan>) -> Vec<DownloadExec> {
+    let mut downloads = Vec::new();
+    let walked = plan.apply(|node| {
+        downloads.extend(node.downcast_ref::<DownloadExec>().cloned());
+        Ok(TreeNodeRecursion::Continue)
+    });
+    debug_assert!(walked.is_ok(), "the walk above returns no error");
+    downloads
+}
+
+/// The longest wait for runs that a LIMIT above has ended.
+const ENDING: Duration = Duration::from_secs(10);
+
+/// Waits until the runs of a plan have ended. A LIMIT above them drops their streams, and they count what they did a moment
+/// later.
+pub(crate) async fn runs_ended(plan: &Arc<dyn ExecutionPlan>) {
+    let downloads = downloads(plan);
+    let all = futures::future::join_all(downloads.iter().map(DownloadExec::runs_ended));
+    if tokio::time::timeout(ENDING, all).await.is_err() {
+        tracing::warn!("a run goes on after its query: its counts are not in the report");
     }
 }
 

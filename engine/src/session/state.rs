@@ -155,7 +155,7 @@ pub(super) fn equipped(
     functions.extend(crate::store::functions::functions(engine.as_ref()));
 
     let kept = engine.as_ref().map(|_| &plans);
-    let planner: Arc<dyn QueryPlanner + Send + Sync> = Arc::new(KeepingPlanner::new(own_planner, kept));
+    let planner: Arc<dyn QueryPlanner + Send + Sync> = Arc::new(KeepingPlanner::new(own_planner, kept, note.clone()));
     let rules = (!has_own).then(|| Rules {
         analyzer: analyzer.rules.clone(),
         rewrites: analyzer.function_rewrites.clone(),

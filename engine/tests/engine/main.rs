@@ -17,6 +17,7 @@ mod edges;
 mod examples;
 #[cfg(target_os = "linux")]
 mod exits;
+mod explained;
 mod feeds;
 mod file_sequences;
 mod floats;

@@ -140,7 +140,7 @@ async fn explain_analyze_says_where_the_time_goes() {
     let session = session(DeviceChoice::Sim);
     feeds(&session).await;
     register_parquet(session.context(), &folder).await;
-    let sql = "EXPLAIN ANALYZE SELECT name, sum(size) FROM parts GROUP BY name ORDER BY name";
+    let sql = "EXPLAIN ANALYZE VERBOSE SELECT name, sum(size) FROM parts GROUP BY name ORDER BY name";
     let result = session.execute(sql).await.expect("the query runs");
     let text = pretty_format_batches(&result.batches).expect("text").to_string();
     for wanted in [

@@ -171,14 +171,17 @@ fn plans_are_text_for_people_and_rows_for_programs() {
     let text = "logical_plan\nProjection: Int64(1) AS n\n  EmptyRelation: rows=1\n\n\
                 physical_plan\nProjectionExec: expr=[1 as n]\n  PlaceholderRowExec\n";
     for format in ["auto", "csv", "table"] {
-        assert_eq!(with(format, "EXPLAIN SELECT 1 AS n"), text, "{format}");
-        let analyzed = with(format, "EXPLAIN ANALYZE SELECT 1 AS n");
-        assert!(analyzed.starts_with("ProjectionExec: expr=[1 as n], metrics=["), "{format}: {analyzed}");
+        assert_eq!(with(format, "EXPLAIN FORMAT INDENT SELECT 1 AS n"), text, "{format}");
+        let plan = with(format, "EXPLAIN SELECT 1 AS n");
+        assert!(plan.starts_with("ProjectionExec: expr=[1 as n]\n  PlaceholderRowExec\n\nwould run: 0 of 0"), "{plan}");
+        let analyzed = with(format, "EXPLAIN ANALYZE VERBOSE SELECT 1 AS n");
+        assert!(analyzed.contains("ProjectionExec: expr=[1 as n], metrics=["), "{format}: {analyzed}");
     }
-    let rows: Value = serde_json::from_str(&with("json", "EXPLAIN SELECT 1 AS n")).expect("JSON");
+    let rows: Value = serde_json::from_str(&with("json", "EXPLAIN FORMAT INDENT SELECT 1 AS n")).expect("JSON");
     assert_eq!(rows[1]["plan_type"], "physical_plan");
     assert_eq!(rows[1]["plan"], "ProjectionExec: expr=[1 as n]\n  PlaceholderRowExec\n");
-    assert_eq!(with("ndjson", "EXPLAIN SELECT 1 AS n").lines().count(), 2);
+    assert_eq!(with("ndjson", "EXPLAIN FORMAT INDENT SELECT 1 AS n").lines().count(), 2);
+    assert_eq!(with("ndjson", "EXPLAIN SELECT 1 AS n").lines().count(), 1);
     // A plan that is JSON stays JSON, and an answer that only looks like plans is a table.
     let plan: Value = serde_json::from_str(&with("csv", "EXPLAIN FORMAT PGJSON SELECT 1 AS n")).expect("JSON");
     assert_eq!(plan[0]["Plan"]["Node Type"], "Projection");
@@ -310,7 +313,15 @@ fn explain_shows_device_nodes_and_reasons() {
     }
     let sql = format!("EXPLAIN SELECT to_hex(quantity) FROM {SALES} WHERE quantity > 3");
     let ended = millpond(&["-q", "--device", "sim", "-c", &sql]);
-    assert!(ended.stdout.contains("stays on the CPU because") && ended.stdout.contains("to_hex"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("to_hex"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("CPU because unsupported-expression: "), "{}", ended.stdout);
+    assert!(
+        ended.stdout.contains("would run: 1 of 2 operators on the device\nlimited by: CPU operators"),
+        "{}",
+        ended.stdout
+    );
+    // Nothing has run: there is no line about it.
+    assert_eq!(millpond(&["--device", "sim", "-c", &sql]).stderr, "");
     let ended = millpond(&["-q", "--device", "cpu", "-c", &sql]);
     assert!(!ended.stdout.contains("Device") && !ended.stdout.contains("DownloadExec"), "{}", ended.stdout);
 }
@@ -318,6 +329,18 @@ fn explain_shows_device_nodes_and_reasons() {
 #[test]
 fn explain_analyze_shows_what_a_run_cost() {
     let sql = format!("EXPLAIN ANALYZE SELECT sum(quantity), count(*) FROM {SALES} WHERE quantity > 3");
+    let ended = millpond(&["--device", "sim", "-c", &sql]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(!ended.stdout.contains("launches="), "one line for each node: {}", ended.stdout);
+    assert!(ended.stdout.lines().all(|line| line.chars().count() <= 120), "{}", ended.stdout);
+    for wanted in
+        [" memory segment\n", "DeviceScanExec: ", " · 1 host wait · ", "\nran: 2 of 2 operators on the device"]
+    {
+        assert!(ended.stdout.contains(wanted), "{wanted}:\n{}", ended.stdout);
+    }
+    let last = ended.stdout.lines().last().expect("lines");
+    assert!(last.starts_with("limited by: "), "{last}");
+    let sql = sql.replace("ANALYZE", "ANALYZE VERBOSE");
     let ended = millpond(&["--device", "sim", "-c", &sql]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     for counter in [

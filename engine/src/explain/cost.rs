@@ -1,0 +1,53 @@
+//! What a plan reads, by DataFusion's statistics: estimates, before anything runs.
+//!
+//!   DeviceScanExec, UploadExec ─► rows, bytes of columns ─► the largest source, and all together
+
+use datafusion::common::Statistics;
+use datafusion::physical_plan::ExecutionPlan;
+
+use super::tree::{Line, Side, files};
+use crate::source::parquet::DeviceScanExec;
+use crate::source::upload::UploadExec;
+
+/// A source of the device, or a scan of the CPU.
+pub(super) struct Source {
+    /// What it reads: a file, a folder, or the node below an upload.
+    pub name: String,
+    pub is_file: bool,
+    pub rows: Option<u64>,
+    pub bytes: Option<u64>,
+}
+
+/// Bytes of a value of a type without a width of its own, such as strings.
+const VARIABLE_WIDTH: usize = 16;
+
+/// The sources of a plan, in their order.
+pub(super) fn sources(lines: &[Line]) -> Vec<Source> {
+    lines.iter().filter(|line| line.side == Side::Source).map(|line| source(line.node.as_ref())).collect()
+}
+
+fn source(node: &dyn ExecutionPlan) -> Source {
+    let (input, statistics) = match (node.downcast_ref::<DeviceScanExec>(), node.downcast_ref::<UploadExec>()) {
+        (Some(scan), _) => (scan.input(), scan.statistics()),
+        (_, Some(upload)) => (upload.input(), upload.statistics()),
+        _ => return Source { name: node.name().to_string(), is_file: false, rows: None, bytes: None },
+    };
+    let file = files(input.as_ref());
+    let rows = statistics.and_then(|statistics| statistics.num_rows.get_value().copied());
+    Source {
+        is_file: file.is_some(),
+        name: file.unwrap_or_else(|| input.name().to_string()),
+        rows: rows.map(|rows| rows as u64),
+        bytes: statistics.and_then(|statistics| bytes(input.as_ref(), statistics)),
+    }
+}
+
+/// Bytes of the columns of a plan, by the widths of their types.
+fn bytes(plan: &dyn ExecutionPlan, statistics: &Statistics) -> Option<u64> {
+    let rows = statistics.num_rows.get_value().copied()?;
+    let width = |field: &std::sync::Arc<datafusion::arrow::datatypes::Field>| {
+        field.data_type().primitive_width().unwrap_or(VARIABLE_WIDTH)
+    };
+    let width: usize = plan.schema().fields().iter().map(width).sum();
+    Some((rows * width) as u64)
+}

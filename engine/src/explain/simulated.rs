@@ -1,0 +1,69 @@
+//! The plan that a device would get, where a session has none: the same logical plan, placed on a simulated device and never run.
+//!
+//!   CPU session ─ its catalog, functions, settings ─► the rules of a session with a device ─► placed plan ─► would run: n of m
+//!
+//! Opened  once for a session, when the first EXPLAIN asks.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use datafusion::error::Result;
+use datafusion::execution::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_planner::PhysicalPlanner;
+
+use crate::contract::Operators;
+use crate::device::Engine;
+use crate::missing::Missing;
+use crate::options::{DeviceChoice, Fallback, MillpondOptions};
+use crate::placement::{PlaceOnDevice, rules};
+
+/// A simulated device for planning alone.
+#[derive(Default)]
+pub(crate) struct Simulated {
+    /// `None` inside if it could not be opened.
+    engine: OnceLock<Option<Arc<Engine>>>,
+}
+
+impl Simulated {
+    /// The physical plan of an optimised logical one, as a session with a device has it; `None` where there is nothing to plan with.
+    pub async fn plan(
+        &self,
+        planner: &dyn PhysicalPlanner,
+        plan: &LogicalPlan,
+        state: &SessionState,
+        operators: &Operators,
+    ) -> Option<Result<Arc<dyn ExecutionPlan>>> {
+        let mut options = MillpondOptions::default();
+        options.device = DeviceChoice::Sim;
+        let open = || Engine::shared(&options).ok().and_then(|opened| opened.engine);
+        let engine = Arc::clone(self.engine.get_or_init(open).as_ref()?);
+        let mut physical = rules(PhysicalOptimizer::default().rules, true, &mut Missing::default());
+        physical.push(Arc::new(PlaceOnDevice::new(engine, operators.clone())));
+        let state = with_options(state, |options| {
+            (options.enabled, options.device, options.fallback) = (true, DeviceChoice::Sim, Fallback::Allow);
+        });
+        let state = state.with_physical_optimizer_rules(physical).build();
+        Some(planner.create_physical_plan(plan, &state).await)
+    }
+}
+
+/// A copy of a session's state with other options, for planning alone. It has the session's catalogs.
+pub(crate) fn with_options(state: &SessionState, change: impl FnMut(&mut MillpondOptions)) -> SessionStateBuilder {
+    let mut copy = SessionStateBuilder::new_from_existing(state.clone());
+    if let Some(config) = copy.config() {
+        let options = config.options_mut();
+        // Both have one list of catalogs: a new default one would take the place of the session's.
+        options.catalog.create_default_catalog_and_schema = false;
+        options.extensions.get_mut::<MillpondOptions>().into_iter().for_each(change);
+    }
+    copy
+}
+
+impl fmt::Debug for Simulated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Simulated")
+    }
+}
