@@ -36,6 +36,11 @@ what the query took, and no time is printed. Uses touch a few bytes of each allo
 (--device sim) finds whatever the log does not order. A log of RMM's (Thread,Time,Action,Pointer,Size,Stream) has no order
 between streams: its frees are ordered behind their allocations.";
 
+const QUALIFY_HELP: &str = "\
+Definitions and settings (CREATE EXTERNAL TABLE, CREATE VIEW, DROP, SET) are executed, for later statements need them; of CREATE TABLE … AS
+the query is planned, and a table without rows stands for its answer. Everything else is planned alone, for a simulated device. Reasons have
+codes, which docs/reasons.md explains, with the settings that would change them.";
+
 const RUN_HELP: &str = "\
 --allocator takes several strategies, separated by commas, or all: the suite runs with each of them, one after the other, and
 their sums and times are told side by side. A suite's suite.toml holds its tables, the defaults of its parameters and what
@@ -261,6 +266,9 @@ pub enum Command {
     Gen(GenArgs),
     /// Run a suite, with counts and a digest per query
     Run(RunArgs),
+    /// Say how much of each statement would run on a device, and why not all of it; needs no GPU, and runs no query
+    #[command(after_help = QUALIFY_HELP)]
+    Qualify(QualifyArgs),
     /// Compare strategies of device memory, and replay what a query did to it
     #[command(subcommand)]
     Mem(MemCommand),
@@ -271,6 +279,31 @@ pub enum Command {
     Completions(CompletionsArgs),
     /// Print the man page
     Man,
+}
+
+#[derive(Debug, Args)]
+pub struct QualifyArgs {
+    /// Plan these statements; may be given more than once
+    #[arg(short = 'c', long = "command", value_name = "SQL")]
+    pub commands: Vec<String>,
+
+    /// Plan the statements of a file; - reads standard input
+    #[arg(short = 'f', long = "file", value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    /// How to tell
+    #[arg(long, value_enum, default_value_t = QualifyFormat::Table)]
+    pub format: QualifyFormat,
+
+    /// Print JSON; the same as --format json
+    #[arg(long, conflicts_with = "format")]
+    pub json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum QualifyFormat {
+    Table,
+    Json,
 }
 
 #[derive(Debug, Args)]

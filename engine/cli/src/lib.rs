@@ -4,6 +4,7 @@
 //!   millpond [-c SQL | -f FILE]   statements            millpond gen    data
 //!   millpond info, selftest       devices               millpond run    a suite, with counts
 //!   millpond mem bench, replay    device memory         millpond parquet check, measure, rewrite    files
+//!   millpond qualify              plans, without a GPU
 //!   millpond soak                 many sessions, for long         millpond man, completions    for packages
 //! ```
 //!
@@ -31,6 +32,7 @@ mod parquet;
 mod places;
 mod plans;
 mod progress;
+mod qualify;
 mod query;
 mod reads;
 mod selftest;
@@ -114,6 +116,7 @@ async fn dispatch(cli: &Cli) -> Result<Exit, CliError> {
         Some(Command::Soak(args)) => soak::run(args, &cli.session).await,
         Some(Command::Gen(args)) => generate::run(args, cli.session.quiet).map(|()| Exit::Ok),
         Some(Command::Run(args)) => suite::run(args, &cli.session).await,
+        Some(Command::Qualify(args)) => qualify::run(args, &cli.session).await,
         Some(Command::Mem(command)) => mem::run(command, &cli.session),
         Some(Command::Parquet(command)) => parquet::run(command, &cli.session).await,
         None if is_idle(cli) && shell::is_possible() => shell::run(cli).await,

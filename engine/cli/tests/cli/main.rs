@@ -17,6 +17,7 @@ mod places;
 mod profile;
 #[cfg(target_os = "linux")]
 mod progress;
+mod qualify;
 mod queries;
 mod scripts;
 mod selftest;
