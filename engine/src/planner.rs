@@ -36,7 +36,7 @@ pub(crate) struct KeepingPlanner {
     own: Option<Arc<dyn QueryPlanner + Send + Sync>>,
     /// With a device.
     plans: Option<Arc<PlanCache>>,
-    /// Why there is no device although one was welcome.
+    /// The reason for a missing device, where one was welcome.
     note: Option<String>,
     simulated: Simulated,
 }

@@ -67,13 +67,13 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A kind of reason: what of it stays the same, whatever it is about.
+/// A kind of reason, without the expression or operator that has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReasonKind {
     /// Its stable code. docs/reasons.md has an anchor of this name.
     pub code: &'static str,
-    /// What it means, in one line.
+    /// Its meaning in one line.
     pub description: &'static str,
     /// The setting that would change it, where there is one.
     pub setting: Option<&'static str>,
@@ -105,7 +105,7 @@ pub const KINDS: [ReasonKind; 13] = [
 ];
 
 impl Reason {
-    /// What of it stays the same, whatever it is about.
+    /// Its kind.
     pub fn kind(&self) -> &'static ReasonKind {
         &KINDS[match self {
             Self::NodeUnsupported { .. } => 0,

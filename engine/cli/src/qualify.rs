@@ -96,7 +96,7 @@ fn scripts(args: &QualifyArgs) -> Result<Vec<(Option<String>, String)>, CliError
     Ok(scripts)
 }
 
-/// Where a statement's operators would run; `None` for a definition, which is executed.
+/// The placement of a statement; `None` for a definition, which is executed.
 async fn qualified(session: &Millpond, statement: &Statement) -> Result<Option<Placement>, CliError> {
     match placed(session, &statement.sql).await {
         Ok(placement) => Ok(placement),

@@ -46,7 +46,7 @@ pub(super) struct Analyzed<'a> {
     pub simulated: bool,
 }
 
-/// What a node did, as far as it is known.
+/// Figures of a node; `None` for those that are not known.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Figures {
     rows: Option<u64>,
@@ -123,7 +123,7 @@ fn address(node: &Arc<dyn ExecutionPlan>) -> *const () {
     Arc::as_ptr(node).cast()
 }
 
-/// What segments did, at the nodes that end them.
+/// Figures of segments, at the nodes that end them.
 fn device_figures(plan: &Arc<dyn ExecutionPlan>) -> Known {
     let mut known = Known::new();
     for border in downloads(plan) {

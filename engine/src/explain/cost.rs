@@ -1,4 +1,4 @@
-//! What a plan reads, by DataFusion's statistics: estimates, before anything runs.
+//! Sizes of a plan's sources by DataFusion's statistics: estimates, before anything runs.
 //!
 //!   DeviceScanExec, UploadExec ─► rows, bytes of columns ─► the largest source, and all together
 
@@ -11,7 +11,7 @@ use crate::source::upload::UploadExec;
 
 /// A source of the device, or a scan of the CPU.
 pub(super) struct Source {
-    /// What it reads: a file, a folder, or the node below an upload.
+    /// The file or folder that it reads, or the node below an upload.
     pub name: String,
     pub is_file: bool,
     pub rows: Option<u64>,

@@ -1,4 +1,4 @@
-//! What limits a query: of a plan by what it would read, of a run by the largest share of its time.
+//! The limit of a query: of a plan its largest source, of a run the largest share of its time.
 //!
 //! ```text
 //!   before   no device ─► CPU operators ─► the largest source
@@ -14,7 +14,7 @@ use super::text::thousands;
 use super::tree::{Line, Side};
 use crate::profile::{Profile, step};
 
-/// What would limit a plan that has not run.
+/// The limit of a plan that has not run.
 pub(super) fn planned(explained: &Explained<'_>, lines: &[Line], placement: &Placement, sources: &[Source]) -> String {
     if placement.operators == 0 {
         return "planning: no rows of tables are read".to_string();
@@ -82,7 +82,7 @@ fn most(steps: &[(Step, u64)], causes: &[(&[Step], &'static str)]) -> Option<(&'
     causes.iter().map(|(of, name)| (*name, sum(of))).max_by_key(|(_, ns)| *ns).filter(|(_, ns)| *ns > 0)
 }
 
-/// What a run read on its way to the device.
+/// Kinds of scans in a plan.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Reads {
     /// Parquet files, by the engine's decoder.
@@ -91,7 +91,7 @@ pub(super) struct Reads {
     pub on_cpu: bool,
 }
 
-/// What limited a run. `busiest` is the CPU node that worked longest, `slowest` the node whose kernels took longest.
+/// The limit of a run. `busiest` is the CPU node that worked longest, `slowest` the node whose kernels took longest.
 pub(super) fn ran(profile: &Profile, reads: Reads, busiest: Option<&Line>, slowest: Option<&Line>) -> String {
     let Some((cause, ns)) = most(&profile.steps, &CAUSES) else { return "nothing that was measured".to_string() };
     let cause = match cause {

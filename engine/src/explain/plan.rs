@@ -28,7 +28,7 @@ use crate::contract::Operators;
 use crate::reason::Reason;
 use crate::report::QueryReport;
 
-/// Where the operators of a physical plan would run, before it does.
+/// Operators of a physical plan by the side that would run them.
 ///
 /// ```
 /// # tokio::runtime::Runtime::new()?.block_on(async {
@@ -49,7 +49,7 @@ pub struct Placement {
     pub operators_on_device: usize,
     /// All operators over table rows.
     pub operators: usize,
-    /// Why others stay on the CPU; sorted, each once.
+    /// Reasons of the operators that stay on the CPU; sorted, each once.
     pub reasons: Vec<PlacementReason>,
 }
 
@@ -59,7 +59,7 @@ pub struct Placement {
 pub struct PlacementReason {
     /// Its stable code; docs/reasons.md has an anchor of this name.
     pub code: &'static str,
-    /// What it is about, in words.
+    /// The reason in words, with the expression or operator that has it.
     pub text: String,
     /// The setting that would change it, where there is one.
     pub setting: Option<&'static str>,
@@ -83,14 +83,14 @@ impl PlacementReason {
     }
 }
 
-/// What EXPLAIN shows.
+/// The input of EXPLAIN's text.
 pub(crate) struct Explained<'a> {
     /// The plan that would run.
     pub plan: &'a Arc<dyn ExecutionPlan>,
     /// The plan of a simulated device, where the session has no device.
     pub simulated: Option<&'a Arc<dyn ExecutionPlan>>,
     pub operators: &'a Operators,
-    /// Why there is no device, where one was welcome.
+    /// The session's note about a missing device.
     pub note: Option<&'a str>,
     /// `millpond.fallback` is error.
     pub refused: bool,
@@ -136,7 +136,7 @@ fn size(source: &Source) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-/// What stands between a node and what is said of it.
+/// The sign between a node and its reason or size.
 const BETWEEN: &str = " · ";
 
 /// Levels beyond these are not indented further, so that a line has room for words.
@@ -175,7 +175,7 @@ pub(super) fn reason_lines(reasons: &[PlacementReason]) -> Vec<String> {
     lines
 }
 
-/// How much of the plan the device takes.
+/// The line that counts operators.
 fn would_run(placement: &Placement, explained: &Explained<'_>) -> String {
     let Placement { operators_on_device, operators, .. } = placement;
     let counts = format!("would run: {operators_on_device} of {operators} operators on the device");

@@ -25,7 +25,7 @@ use crate::result::node::DownloadExec;
 use crate::source::parquet::DeviceScanExec;
 use crate::source::upload::UploadExec;
 
-/// Where a node runs.
+/// The side that runs a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     /// In a program of the device.
@@ -43,12 +43,12 @@ pub(super) struct Line {
     pub node: Arc<dyn ExecutionPlan>,
     /// Nodes above it.
     pub level: usize,
-    /// What it is, without line breaks of ours.
+    /// Its label.
     pub words: String,
     pub side: Side,
     /// Whether it counts as an operator over table rows.
     pub counts: bool,
-    /// Why it stays on the CPU.
+    /// Its reasons to stay on the CPU.
     pub reasons: Vec<Reason>,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn lines(plan: &Arc<dyn ExecutionPlan>, operators: &Operators) -> Vec
     walk.lines
 }
 
-/// What placement noted; each once.
+/// The notes of placement; each once.
 fn judged(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<Judged>> {
     let mut all: Vec<Arc<Judged>> = vec![];
     let walked = plan.apply(|node| {
@@ -119,7 +119,7 @@ impl Walk<'_> {
     }
 }
 
-/// What a node is, in DataFusion's words; of files their names alone.
+/// The label of a node in DataFusion's words; files have their names alone.
 fn words(plan: &Arc<dyn ExecutionPlan>) -> String {
     if let Some(scan) = plan.downcast_ref::<DeviceScanExec>() {
         let files = files(scan.input().as_ref()).unwrap_or_default();

@@ -21,7 +21,7 @@ pub struct FallbackExec {
     reasons: Vec<Reason>,
     input: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
-    /// The nodes that the reasons are of.
+    /// Nodes with their reasons.
     judged: Arc<Judged>,
 }
 
@@ -31,12 +31,12 @@ impl FallbackExec {
         Self { reasons, input, properties, judged: Arc::default() }
     }
 
-    /// Says which nodes the reasons are of.
+    /// The same with the nodes that have the reasons.
     pub(crate) fn with_judged(self, judged: &Arc<Judged>) -> Self {
         Self { judged: Arc::clone(judged), ..self }
     }
 
-    /// Which nodes the reasons are of.
+    /// Nodes with their reasons.
     pub(crate) fn judged(&self) -> &Arc<Judged> {
         &self.judged
     }

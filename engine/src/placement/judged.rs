@@ -17,18 +17,18 @@ pub(crate) struct Judged {
     pub lowerings: AtomicU64,
     /// Times that statistics of a source were computed.
     pub statistics_read: AtomicU64,
-    /// Nodes that stayed on the CPU, as they are in the placed plan or in one that was tried before it, and why.
+    /// Nodes of the placed plan, and of plans that were tried before it, that stay on the CPU, with their reasons.
     /// Weak: a node that stays may lie above a border, which keeps this.
     stayed: Mutex<Vec<(Weak<dyn ExecutionPlan>, Reason)>>,
 }
 
 impl Judged {
-    /// Notes why `node` stays on the CPU.
+    /// Adds a reason of `node` to stay on the CPU.
     pub fn stays(&self, node: &Arc<dyn ExecutionPlan>, reason: Reason) {
         self.stayed.lock().unwrap_or_else(PoisonError::into_inner).push((Arc::downgrade(node), reason));
     }
 
-    /// Why `node` stays on the CPU, as far as that has a reason of its own.
+    /// The reasons of `node` to stay on the CPU.
     pub fn why(&self, node: &Arc<dyn ExecutionPlan>) -> Vec<Reason> {
         let stayed = self.stayed.lock().unwrap_or_else(PoisonError::into_inner);
         let own = stayed.iter().filter(|(stayed, _)| std::ptr::addr_eq(stayed.as_ptr(), Arc::as_ptr(node)));

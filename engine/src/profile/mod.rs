@@ -153,7 +153,7 @@ pub(crate) type RunProfiles = Arc<Mutex<Vec<Profile>>>;
 /// A border whose runs write where their time went to its metrics.
 pub(crate) struct Border {
     pub metrics: ExecutionPlanMetricsSet,
-    /// The same as figures.
+    /// Profiles of the runs that have ended.
     pub runs: RunProfiles,
     /// Asked when a run has ended.
     pub device: Box<dyn FnOnce() -> DeviceFacts + Send>,

@@ -150,6 +150,7 @@ impl Row {
             "parquet_scans": report.map(|r| r.parquet_scans),
             "parquet_scans_by_datafusion": report.map(|r| r.parquet_scans_by_datafusion),
             "reasons": report.map(|r| r.reasons.clone()),
+            "reason_codes": report.map(|r| r.reason_codes.clone()),
             "notes": report.map(|r| r.notes.clone()),
             "findings": report.map(|r| r.findings.clone()),
             "profile": self.profile.as_ref().map(profile::json),
