@@ -16,7 +16,7 @@ use crate::profile::{Profile, step};
 
 /// The limit of a plan that has not run.
 pub(super) fn planned(explained: &Explained<'_>, lines: &[Line], placement: &Placement, sources: &[Source]) -> String {
-    if placement.operators == 0 {
+    if placement.operators == 0 && sources.is_empty() {
         return "planning: no rows of tables are read".to_string();
     }
     if explained.simulated.is_some() {
@@ -66,11 +66,14 @@ const CAUSES: [(&[Step], &str); 11] = [
 ];
 
 /// The same of steps of feeders and readers. A step in which one waits for the other has no cause of its own.
-const CAUSES_OF_FEEDING: [(&[Step], &str); 4] = [
+const CAUSES_OF_FEEDING: [(&[Step], &str); 7] = [
     (&[step::OPEN, step::READ, step::DECODE], "reading files"),
     (&[step::INTERN], "giving codes to strings"),
     (&[step::NARROW, step::COPY], "upload"),
     (&[step::GENERATE, step::ASSEMBLE], "assembling kernels"),
+    (&[step::WAIT], "kernels"),
+    (&[step::LAUNCH], "submitting launches"),
+    (&[step::PREPARE], "preparing the program"),
 ];
 
 /// Reading and decoding where files are Parquet.
@@ -148,6 +151,7 @@ mod tests {
         let fed = [(step::PLAN, 10), (step::FEED, 62), (step::WAIT, 28)];
         assert_eq!(limited(&fed, &[(step::DECODE, 5), (step::COPY, 3)], parquet), "reading Parquet (62 % of wall)");
         assert_eq!(limited(&fed, &[(step::DECODE, 5), (step::COPY, 8)], parquet), "upload (62 % of wall)");
+        assert_eq!(limited(&fed, &[(step::WAIT, 9), (step::COPY, 8)], parquet), "kernels (62 % of wall)");
         assert_eq!(limited(&fed, &[], parquet), "feeding the device (62 % of wall)");
         let compiled = [(step::GENERATE, 30), (step::ASSEMBLE, 30), (step::PLAN, 20), (step::PLACE, 20)];
         assert_eq!(limited(&compiled, &[], parquet), "assembling kernels (60 % of wall)");

@@ -181,7 +181,7 @@ fn would_run(placement: &Placement, explained: &Explained<'_>) -> String {
     let counts = format!("would run: {operators_on_device} of {operators} operators on the device");
     let also = match explained.simulated {
         Some(_) => "; this session has none, and they run on the CPU",
-        None if *operators == 0 => "; the statement works on no rows of tables",
+        None if *operators == 0 => "; scans alone are not counted",
         None if explained.refused && operators_on_device < operators => {
             "; it is refused, because millpond.fallback is error"
         }

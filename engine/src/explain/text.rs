@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(lines.join(" ").matches("word").count(), 60);
         assert!(lines[1].starts_with("         word"), "{lines:?}");
         assert_eq!(wrapped("head", ""), ["head"]);
-        let sum = format!("{} = 12.000 ms", vec!["plan 1.200 ms"; 12].join(" + "));
+        let sum = format!("{} = 12.000 ms", ["plan 1.200 ms"; 12].join(" + "));
         let lines = wrapped("wall: ", &glued(&sum));
         assert!(lines.len() > 1 && lines.iter().all(|line| line.width() <= WIDTH), "{lines:?}");
         assert!(lines[0].ends_with(" ms +"), "{lines:?}");
