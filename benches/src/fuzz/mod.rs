@@ -318,7 +318,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn random_queries_give_the_answers_of_the_cpu() {
         let seed = millpond_data::seed::of_commit("MILLPOND_FUZZ_SEED");
-        let options = Options { seed, queries: 2000, differences: 3, reduce_runs: 100, ..Options::default() };
+        let options = Options { seed, queries: 1000, differences: 3, reduce_runs: 100, ..Options::default() };
         let summary = run(options, |line| println!("{line}")).await.expect("the lab opens");
         println!("{}\n{summary}", summary.operators_text());
         assert!(summary.differences.is_empty(), "{}", summary.differences.join("\n"));
