@@ -58,6 +58,8 @@ const ROOMS: &[(&str, &str)] = &[
     ("placement/", "placement"),
     ("program/", "program"),
     ("report.rs", "report"),
+    // What a plan that runs has done so far.
+    ("progress.rs", "report"),
     ("explain/", "explain"),
     // The library's door, sessions, SQL, self-test.
     ("", "front"),

@@ -131,7 +131,8 @@ impl<'a> Runner<'a> {
         };
         if let Some(plan) = kept {
             let names = self.kept_names(&statement.sql);
-            let query = Query { plan, names, explains: false, has_footer: true, target: None, counted: None, redirected: None };
+            let query =
+                Query { plan, names, explains: false, has_footer: true, target: None, counted: None, redirected: None };
             return Ok(self.answer(statement, query, output, started).await);
         }
         let planned = match session.statement(&statement.sql).await {
@@ -292,6 +293,10 @@ impl<'a> Runner<'a> {
         let mut running = self.session.stream_plan(query.plan)?;
         let progress = Progress::begin(self.session, running.plan(), look.notes);
         let writer = if query.explains { AnswerWriter::of_plans } else { AnswerWriter::new };
+        // A table of Markdown would go on with the next answer, and a row of lines, too.
+        if matches!(look.format, Format::Markdown | Format::Line) && self.answers.get() > 0 {
+            writeln!(output).map_err(ArrowError::from)?;
+        }
         let mut writer = writer(output, look.format, look.fit, Arc::clone(&schema), Instant::now)?;
         loop {
             let next = match writer.due() {

@@ -96,7 +96,7 @@ pub struct QueryArgs {
     pub format: Format,
 
     /// Rows of an answer that a table shows, its first and its last ones: a number, or all; 40 on a terminal, and all elsewhere
-    #[arg(long, value_name = "N", value_parser = rows)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = rows)]
     pub rows: Option<Rows>,
 
     /// Go on after a failed statement; the exit code still tells

@@ -182,6 +182,8 @@ impl<'a> AnswerWriter<'a> {
                 writeln!(self.out)?;
             }
             for (name, cell) in names.iter().zip(cells) {
+                // Lines of a value stand below its first one.
+                let cell = cell.replace('\n', &format!("\n{:1$}", "", width + 3));
                 writeln!(self.out, "{:1$}{name} = {cell}", "", width - name.width())?;
             }
             Ok(())

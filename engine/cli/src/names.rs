@@ -27,11 +27,24 @@ fn short(plan: &LogicalPlan, at: usize) -> Option<String> {
     match expression(plan, at)? {
         Expr::Column(column) => Some(column.name),
         Expr::Alias(alias) => Some(alias.name),
+        other if is_written_otherwise(&other) => Some(other.schema_name().to_string()),
         other => {
             let sql = Unparser::new(&Plain).with_pretty(true).expr_to_sql(&other).ok()?.to_string();
             Some(without_default_frames(sql))
         }
     }
+}
+
+/// True for SQL that leaves something out, or says another thing: orders in aggregates, SIMILAR TO.
+fn is_written_otherwise(expr: &Expr) -> bool {
+    let found = expr.exists(|expr| {
+        Ok(match expr {
+            Expr::SimilarTo(_) => true,
+            Expr::AggregateFunction(aggregate) => !aggregate.params.order_by.is_empty(),
+            _ => false,
+        })
+    });
+    found.unwrap_or(true)
 }
 
 /// Quotes what SQL would read as something else, and no words such as `value`.
@@ -68,8 +81,16 @@ fn without_default_frames(mut sql: String) -> String {
 fn expression(plan: &LogicalPlan, at: usize) -> Option<Expr> {
     let (expr, input) = match plan {
         LogicalPlan::Projection(projection) => (projection.expr.get(at)?, projection.input.as_ref()),
-        LogicalPlan::Aggregate(aggregate) => {
+        // A grouping set is one expression over several columns: by its place alone an aggregate has no name.
+        LogicalPlan::Aggregate(aggregate) if aggregate.group_expr_len().ok()? == aggregate.group_expr.len() => {
             (aggregate.group_expr.iter().chain(&aggregate.aggr_expr).nth(at)?, aggregate.input.as_ref())
+        }
+        LogicalPlan::Aggregate(aggregate) => {
+            let before = plan.schema().fields().len().checked_sub(aggregate.aggr_expr.len())?;
+            let Some(expr) = at.checked_sub(before).and_then(|at| aggregate.aggr_expr.get(at)) else {
+                return Some(Expr::Column(Column::from_name(plan.schema().field(at).name())));
+            };
+            (expr, aggregate.input.as_ref())
         }
         LogicalPlan::Window(window) => {
             let columns = window.input.schema().fields().len();
@@ -81,9 +102,14 @@ fn expression(plan: &LogicalPlan, at: usize) -> Option<Expr> {
         LogicalPlan::Sort(_) | LogicalPlan::Limit(_) | LogicalPlan::Distinct(_) | LogicalPlan::Filter(_) => {
             return expression(plan.inputs().first()?, at);
         }
+        LogicalPlan::SubqueryAlias(alias) => return expression(&alias.input, at),
         LogicalPlan::Union(union) => return expression(union.inputs.first()?, at),
         _ => return Some(Expr::Column(Column::from_name(plan.schema().field(at).name()))),
     };
+    // What is not where it should be has no other name.
+    if expr.qualified_name().1 != *plan.schema().field(at).name() {
+        return Some(Expr::Column(Column::from_name(plan.schema().field(at).name())));
+    }
     // The column of an alias below has its name; that of an expression below is the expression.
     let resolved = |column: &Column| -> Result<Expr> {
         let place = input.schema().index_of_column(column)?;
@@ -125,6 +151,28 @@ mod tests {
         assert_eq!(names("SELECT n + 1 FROM (SELECT a * 2 AS n FROM t) AS s").await, ["n + 1"]);
         assert_eq!(names("SELECT a + 1 FROM t UNION ALL SELECT a FROM u").await, ["a + 1"]);
         assert_eq!(names("SELECT CAST(a AS INT), a IS NULL FROM t").await, ["CAST(a AS INTEGER)", "a IS NULL"]);
+    }
+
+    #[tokio::test]
+    async fn grouping_sets_shift_no_name() {
+        let sql = "SELECT a, b, count(*), sum(t.a) FROM t GROUP BY ROLLUP (a, b)";
+        assert_eq!(names(sql).await, ["a", "b", "count(*)", "sum(a)"]);
+        let sql = "SELECT b, a, sum(b) FROM t GROUP BY CUBE (a, b) ORDER BY 1";
+        assert_eq!(names(sql).await, ["b", "a", "sum(b)"]);
+        let sql = "SELECT sum(a), grouping(b), b FROM t GROUP BY GROUPING SETS ((b), ())";
+        assert_eq!(names(sql).await, ["sum(a)", "grouping(b)", "b"]);
+        assert_eq!(names("SELECT a FROM t GROUP BY ROLLUP (a)").await, ["a"]);
+        assert_eq!(
+            names("SELECT a + 1, count(*) FROM t GROUP BY a + 1, ROLLUP (b)").await,
+            ["t.a + Int64(1)", "count(*)"]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_name_says_what_the_column_has() {
+        assert_eq!(names("SELECT * FROM (SELECT a + 1 FROM t) AS s").await, ["a + 1"]);
+        let names = names("SELECT array_agg(a ORDER BY b), \"C d\" SIMILAR TO 'x|y' FROM t GROUP BY \"C d\"").await;
+        assert!(names[0].contains("ORDER BY") && names[1].contains("SIMILAR TO"), "{names:?}");
     }
 
     #[tokio::test]

@@ -71,6 +71,7 @@ impl Progress {
         let watch = move || {
             let mut state = watched.lock();
             let mut pause = QUIET;
+            let mut moved = (0, began);
             loop {
                 let waited = watched.ended.wait_timeout_while(state, pause, |state| !state.has_ended);
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -78,7 +79,13 @@ impl Progress {
                     return state.erase();
                 }
                 let assembling = session.engine().map_or(0, |engine| engine.kernels_assembling());
-                state.draw(&line(began.elapsed(), &Scanned::of(&plan), assembling));
+                let scanned = Scanned::of(&plan);
+                if scanned.rows != moved.0 {
+                    moved = (scanned.rows, Instant::now());
+                }
+                // Where scans stand still, what is left is not theirs.
+                let is_scanning = moved.1.elapsed() < QUIET;
+                state.draw(&line(began.elapsed(), &scanned, assembling, is_scanning));
                 pause = EVERY;
             }
         };
@@ -106,7 +113,7 @@ impl Drop for Progress {
 }
 
 /// What the line says.
-fn line(elapsed: Duration, scanned: &Scanned, assembling: usize) -> String {
+fn line(elapsed: Duration, scanned: &Scanned, assembling: usize, is_scanning: bool) -> String {
     let mut parts = vec![format!("{:.1} s", elapsed.as_secs_f64())];
     let share = scanned.share();
     if let Some(share) = share {
@@ -124,7 +131,7 @@ fn line(elapsed: Duration, scanned: &Scanned, assembling: usize) -> String {
         parts.push(format!("{assembling} kernels being assembled"));
     }
     // The first rows say little, and behind the last ones the scans know nothing of what is left.
-    if let Some(share) = share.filter(|share| (0.02..0.99).contains(share)) {
+    if let Some(share) = share.filter(|share| is_scanning && (0.02..0.99).contains(share)) {
         parts.push(format!("about {:.0} s left", elapsed.as_secs_f64() * (1.0 - share) / share));
     }
     parts.join(" · ")
@@ -135,7 +142,7 @@ pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -151,12 +158,14 @@ mod tests {
     fn the_line_says_what_is_known() {
         let second = Duration::from_millis(2500);
         let scanned = |rows, of_rows, bytes| Scanned { rows, of_rows, bytes };
-        assert_eq!(line(second, &scanned(0, None, 0), 0), "2.5 s");
-        assert_eq!(line(second, &scanned(0, Some(0), 0), 3), "2.5 s · 3 kernels being assembled");
-        let half = line(second, &scanned(600_000, Some(1_200_000), 1 << 20), 0);
+        assert_eq!(line(second, &scanned(0, None, 0), 0, true), "2.5 s");
+        assert_eq!(line(second, &scanned(0, Some(0), 0), 3, true), "2.5 s · 3 kernels being assembled");
+        let half = line(second, &scanned(600_000, Some(1_200_000), 1 << 20), 0, true);
         assert_eq!(half, "2.5 s · 50 % · 600,000 of 1,200,000 rows · 1.0 MiB · about 2 s left");
-        assert_eq!(line(second, &scanned(1200, Some(1200), 0), 0), "2.5 s · 100 % · 1,200 of 1,200 rows");
-        assert_eq!(line(second, &scanned(70, None, 10), 0), "2.5 s · 70 rows · 10 B");
+        let still = line(second, &scanned(600_000, Some(1_200_000), 1 << 20), 0, false);
+        assert_eq!(still, "2.5 s · 50 % · 600,000 of 1,200,000 rows · 1.0 MiB");
+        assert_eq!(line(second, &scanned(1200, Some(1200), 0), 0, true), "2.5 s · 100 % · 1,200 of 1,200 rows");
+        assert_eq!(line(second, &scanned(70, None, 10), 0, true), "2.5 s · 70 rows · 10 B");
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::session;
 use crate::statements::split;
 use crate::table::Fit;
 use crate::trace::Trace;
+use crate::unreadable::missing_file;
 
 /// What may stand before the text of a script, and is no part of it.
 const BYTE_ORDER_MARK: char = '\u{feff}';
@@ -184,6 +185,9 @@ fn script_of(text: &str) -> Result<String, CliError> {
     if text.contains(|letter: char| letter.is_whitespace() || "(;".contains(letter)) {
         return Ok(text.to_string());
     }
+    if text.contains(['.', '/']) {
+        return Err(CliError::file(missing_file(text)));
+    }
     let command = crate::command();
     let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
     let meant = nearest(text, &names).map_or_else(String::new, |name| format!("; did you mean {name}?"));
@@ -245,7 +249,8 @@ pub fn format_of_file(args: &QueryArgs, path: &Path) -> Result<Format, CliError>
         "json" => Ok(Format::Json),
         "ndjson" | "jsonl" => Ok(Format::Ndjson),
         "md" => Ok(Format::Markdown),
-        "txt" | "" => Ok(Format::Table),
+        "txt" => Ok(Format::Table),
+        "" => Ok(Format::Csv),
         "parquet" => Ok(Format::Parquet),
         "arrow" | "feather" => Ok(Format::Arrow),
         other => Err(CliError::usage(format!("no format is known for files ending in .{other}; add --format"))),

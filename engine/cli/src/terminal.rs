@@ -22,8 +22,8 @@ pub fn restore() {
     }
 }
 
-/// Colours are wanted on this terminal: NO_COLOR is unset or empty, and TERM is not `dumb`.
+/// Colours are wanted on this terminal: NO_COLOR is unset or empty, and TERM names one that is not `dumb`.
 pub fn has_colours() -> bool {
     let is_unset = |name| std::env::var_os(name).is_none_or(|value| value.is_empty());
-    is_unset("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+    is_unset("NO_COLOR") && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }

@@ -62,7 +62,7 @@ pub const ALL: [Entry; 14] = [
     entry("\\rows", ".maxrows", "[N|all]", "rows of an answer that a table shows"),
     entry("\\pager", ".pager", "[on|off]", "show long answers with $PAGER, or less"),
     entry("\\why", ".why", "", "why parts of the last query did not run on the device"),
-    entry("\\cache", ".cache", "", "columns that are kept on the device, and the memory in use there"),
+    entry("\\cache", ".cache", "", "columns that are kept on the device, and the memory that queries use"),
     entry("\\q", ".quit", "", "leave (Ctrl-D)"),
 ];
 

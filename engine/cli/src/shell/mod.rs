@@ -20,6 +20,8 @@ use std::path::Path;
 
 use clap::ValueEnum;
 use millpond::Millpond;
+use millpond::datafusion::logical_expr::LogicalPlan;
+use millpond::reason::KINDS;
 
 use crate::answer::{Look, Runner};
 use crate::args::{Cli, Format, Rows, rows as rows_wanted};
@@ -30,6 +32,8 @@ use crate::pager::Pager;
 use crate::query::{bytes, chosen_fit, format_of_file, read_script};
 use crate::statements::{self, Statement, split};
 use crate::table::Fit;
+use crate::types::type_name;
+use crate::unreadable::planning_error;
 use crate::{session, terminal, version};
 use commands::Command;
 use complete::Completions;
@@ -75,9 +79,12 @@ pub async fn run(cli: &Cli) -> Result<Exit, CliError> {
     }
     if !cli.query.no_rc
         && let Some(rc) = places::rc().filter(|rc| rc.exists())
-        && let Err(Stop::Error(error)) = shell.read(&rc).await
     {
-        tell_error(&error);
+        match shell.read(&rc).await {
+            Ok(()) => {}
+            Err(Stop::Leave) => return shell.close(),
+            Err(Stop::Error(error)) => tell_error(&error),
+        }
     }
     loop {
         // The prompt waits on this thread; the runtime has others.
@@ -88,6 +95,7 @@ pub async fn run(cli: &Cli) -> Result<Exit, CliError> {
                 Ok(()) => {}
                 Err(Stop::Leave) => break,
                 Err(Stop::Error(error)) if error.is_reader_gone() => {}
+                Err(Stop::Error(error)) if matches!(error.exit, Exit::Terminated | Exit::HungUp) => return Err(error),
                 // That a query was ended is no error of it.
                 Err(Stop::Error(error)) if error.exit == Exit::Interrupted => tell(&error.message),
                 Err(Stop::Error(error)) => tell_error(&error),
@@ -95,9 +103,7 @@ pub async fn run(cli: &Cli) -> Result<Exit, CliError> {
         }
         editor.forget_names();
     }
-    shell.write_to(None)?;
-    session::finish_log(&session)?;
-    Ok(Exit::Ok)
+    shell.close()
 }
 
 fn terminal_error(error: rustyline::error::ReadlineError) -> CliError {
@@ -156,6 +162,13 @@ impl<'a> Shell<'a> {
         }
     }
 
+    /// Ends the file of `\o`, and the log of memory.
+    fn close(mut self) -> Result<Exit, CliError> {
+        self.write_to(None)?;
+        session::finish_log(self.runner.session())?;
+        Ok(Exit::Ok)
+    }
+
     /// Runs what was typed: one command, or statements.
     async fn take(&mut self, text: &str) -> Result<(), Stop> {
         let word = text.trim().trim_end_matches(';').trim_end();
@@ -165,7 +178,8 @@ impl<'a> Shell<'a> {
         match word.to_ascii_lowercase().as_str() {
             "quit" | "exit" => Err(Stop::Leave),
             "help" => self.command("\\?").await,
-            _ => self.statements(text, 0).await,
+            // What is pasted may have commands among its lines.
+            _ => self.script(text).await,
         }
     }
 
@@ -237,7 +251,7 @@ impl<'a> Shell<'a> {
             Command::Help => tell(commands::help().trim_end()),
             Command::Describe(name) => {
                 let name = if Path::new(&name).is_file() { format!("'{}'", name.replace('\'', "''")) } else { name };
-                self.look_up(&format!("DESCRIBE {name}")).await?;
+                self.describe(&name).await?;
             }
             Command::Tables => {
                 self.look_up(
@@ -286,11 +300,39 @@ impl<'a> Shell<'a> {
                     return Ok(());
                 }
                 self.look_up("SELECT * FROM millpond_cache()").await?;
-                tell(format_args!("device memory in use: {}", bytes(self.runner.session().pool_used_bytes())));
+                tell(format_args!(
+                    "device memory in use by queries: {}",
+                    bytes(self.runner.session().pool_used_bytes())
+                ));
             }
             Command::Quit => return Err(Stop::Leave),
         }
         Ok(())
+    }
+
+    /// Shows the columns of a relation, with their types as tables name them.
+    async fn describe(&mut self, name: &str) -> Result<(), CliError> {
+        let statement = Statement { sql: format!("DESCRIBE {name}"), first_line: 0 };
+        let session = self.runner.session();
+        let planned = match session.statement(&statement.sql).await {
+            Ok(planned) => planned,
+            Err(error) => return Err(planning_error(session, &statement, &error).await),
+        };
+        let LogicalPlan::DescribeTable(table) = planned.plan() else {
+            return Err(CliError::usage(format!("\\d takes the name of a table, or a file in quotes, not {name}")));
+        };
+        let text = |text: &str| format!("'{}'", text.replace('\'', "''"));
+        let rows = table.schema.fields().iter().map(|field| {
+            let (column, data_type) = (text(field.name()), text(&type_name(field.data_type())));
+            format!("({column}, {data_type}, {})", text(if field.is_nullable() { "yes" } else { "no" }))
+        });
+        let rows: Vec<String> = rows.collect();
+        if rows.is_empty() {
+            tell(format_args!("{name} has no columns"));
+            return Ok(());
+        }
+        let rows = rows.join(", ");
+        self.look_up(&format!("SELECT * FROM (VALUES {rows}) AS columns(\"column\", \"type\", \"nullable\")")).await
     }
 
     /// Runs a statement of the shell's own.
@@ -324,7 +366,11 @@ impl<'a> Shell<'a> {
     fn set_format(&mut self, name: Option<&str>) -> Result<(), CliError> {
         if let Some(name) = name {
             let format = Format::from_str(name, true).map_err(|_| {
-                let names: Vec<String> = Format::value_variants().iter().map(|format| format.name()).collect();
+                let names: Vec<String> = Format::value_variants()
+                    .iter()
+                    .filter(|format| !format.is_binary())
+                    .map(|format| format.name())
+                    .collect();
                 CliError::usage(format!("there is no format '{name}': there are {}", names.join(", ")))
             })?;
             if format.is_binary() {
@@ -346,6 +392,11 @@ impl<'a> Shell<'a> {
         let mut text = format!("{} of {} operators ran on {device}", report.operators_on_device, report.operators);
         for line in report.reasons.iter().chain(&report.notes) {
             text += &format!("\n- {line}");
+        }
+        for code in &report.reason_codes {
+            let setting = KINDS.iter().find(|kind| kind.code == *code).and_then(|kind| kind.setting);
+            let setting = setting.map_or_else(String::new, |setting| format!("; {setting} changes it"));
+            text += &format!("\n{code}: docs/reasons.md#{code}{setting}");
         }
         text
     }

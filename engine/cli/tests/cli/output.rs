@@ -167,7 +167,7 @@ fn a_file_holds_as_many_answers_as_its_format_does() {
     }
     let folder = Folder::new();
     for (name, expected) in
-        [("t.ndjson", "{\"n\":1}\n{\"m\":2}\n"), ("t.md", "| n |\n| ---: |\n| 1 |\n| m |\n| ---: |\n| 2 |\n")]
+        [("t.ndjson", "{\"n\":1}\n{\"m\":2}\n"), ("t.md", "| n |\n| ---: |\n| 1 |\n\n| m |\n| ---: |\n| 2 |\n")]
     {
         let ended = into(&folder.path(name), &[], two);
         assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{name}");

@@ -64,7 +64,9 @@ fn a_text_without_a_flag_is_statements_or_a_file() {
     assert_eq!(millpond(&["-q", "SELECT 1 AS a", "-c", "SELECT 2 AS b"]).stdout, "a\n1\nb\n2\n");
     assert_eq!(millpond(&["-q", &at("it's.csv")]).stdout, "a,b\n1,2\n");
     assert_eq!(millpond(&["-q", &at("q.SQL")]).stdout, "c\n3\nd\n4\n");
-    for word in ["selftst", "absent.parquet", "SELECT"] {
+    let absent = millpond(&["absent.parquet"]);
+    assert!(absent.code == 4 && absent.stderr.contains("file 'absent.parquet' does not exist"), "{}", absent.stderr);
+    for word in ["selftst", "SELECT"] {
         let refused = millpond(&[word]);
         assert_eq!((refused.code, refused.stdout.as_str()), (2, ""), "{}", refused.stderr);
         assert!(refused.stderr.contains(&format!("'{word}' is no command, no file")), "{}", refused.stderr);

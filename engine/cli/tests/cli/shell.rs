@@ -88,6 +88,19 @@ fn a_statement_ends_with_its_semicolon_on_as_many_lines_as_it_takes() {
 }
 
 #[test]
+fn what_is_typed_or_pasted_at_once_is_all_run() {
+    let user = User::new();
+    let mut shell = user.shell();
+    shell.keys("SELECT 11 AS a;\rCREATE TABLE kept AS SELECT 22 AS b;\rSELECT b + 1 AS c FROM kept;\r");
+    shell.until_shows("|     23 |");
+    shell.until_prompt();
+    // A bracketed paste is one text, with commands on lines of their own.
+    shell.keys("\x1b[200~SELECT 31 AS d;\n\\x on\nSELECT 32 AS e;\x1b[201~\r");
+    shell.until_shows("e = 32");
+    shell.until_prompt();
+}
+
+#[test]
 fn quit_by_its_names_leaves() {
     for word in ["\\q", ".quit", ".exit", "exit", "quit;"] {
         let user = User::new();
@@ -191,11 +204,12 @@ fn tables_are_listed_and_described() {
         assert!(!tables.contains("columns") && !tables.contains(" s · "), "{tables}");
     }
     let columns = shell.ask("\\d t");
-    assert!(columns.contains("| a ") && columns.contains("| b "), "{columns}");
+    assert!(columns.contains("| a       | bigint  | yes      |\n| b       | varchar | yes      |"), "{columns}");
     assert!(shell.ask(".schema 'data/samples/sales.parquet'").contains("| category "));
     assert!(shell.ask("\\d data/samples/sales.parquet").contains("| category "));
     assert!(shell.ask("\\l").contains("| datafusion | public "));
-    assert!(shell.ask("\\d absent").contains("error: "));
+    assert!(shell.ask("\\d absent").contains("absent' not found"));
+    assert!(shell.ask("\\d t WHERE a").contains("error: "));
 }
 
 #[test]
@@ -266,6 +280,8 @@ fn the_rc_file_is_run_at_the_start() {
     assert!(answer.contains("77") && !answer.contains(" s · "), "{answer}");
     let mut shell = user.shell_with(&["--device", "cpu", "--no-rc"]);
     assert!(shell.ask("SELECT * FROM mine;").starts_with("error: "));
+    write(&user.path(".config/millpond/rc.sql"), "\\q\n");
+    assert_eq!(Terminal::start(user.command(&["--device", "cpu"]), SIZE).end(), Some(0));
     // An error in it is told, and the prompt comes.
     write(&user.path(".config/millpond/rc.sql"), "SELECT absent;\n");
     let mut shell = user.shell();
@@ -301,7 +317,7 @@ fn ctrl_c_clears_the_line_and_ends_a_query_and_frees_its_memory() {
     shell.keys(CTRL_C);
     shell.until_prompt();
     let memory = shell.ask("\\cache");
-    assert!(memory.contains("device memory in use: "), "{memory}");
+    assert!(memory.contains("device memory in use by queries: "), "{memory}");
 
     for _ in 0..2 {
         shell.type_line("SELECT value % 7 AS k, count(*) FROM generate_series(1, 1000000000000) GROUP BY k;");
@@ -362,6 +378,21 @@ fn a_signal_at_the_prompt_ends_the_shell_and_restores_the_terminal() {
 }
 
 #[test]
+fn a_signal_in_a_query_ends_the_shell() {
+    for (signal, code) in [("TERM", 143), ("HUP", 129)] {
+        let user = User::new();
+        let mut shell = user.shell();
+        shell.type_line("SELECT sum(value % 7) AS n FROM generate_series(1, 1000000000000);");
+        shell.until("progress", |screen| screen.contents().contains(" rows"));
+        let process = shell.child.id().to_string();
+        let sent = Command::new("kill").args([&format!("-{signal}"), &process]).status().expect("kill runs");
+        assert!(sent.success());
+        assert_eq!(shell.end(), Some(code));
+        assert!(shell.echoes());
+    }
+}
+
+#[test]
 fn why_names_where_the_last_query_ran_and_what_stayed_on_the_cpu() {
     let user = User::new();
     let mut shell = user.shell_with(&["--device", "sim"]);
@@ -375,6 +406,7 @@ fn why_names_where_the_last_query_ran_and_what_stayed_on_the_cpu() {
         why.starts_with("0 of 1 operators") && why.contains("\n- its input has 60000 rows, and millpond.min_rows"),
         "{why}"
     );
+    assert!(why.ends_with("\ntoo-few-rows: docs/reasons.md#too-few-rows; millpond.min_rows changes it\n"), "{why}");
     // What a command looks up is no query of the user's.
     shell.ask("\\dt");
     assert_eq!(shell.ask(".why"), why);

@@ -11,7 +11,6 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
-use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -40,7 +39,7 @@ pub struct Terminal {
 
 impl Terminal {
     /// Starts a command on a terminal of this size.
-    pub fn start(mut command: Command, (rows, columns): (u16, u16)) -> Self {
+    pub fn start(command: Command, (rows, columns): (u16, u16)) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
         grantpt(&master).expect("granted");
         unlockpt(&master).expect("unlocked");
@@ -49,17 +48,10 @@ impl Terminal {
         let end = || -> OwnedFd {
             rustix::fs::open(&name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).expect("the other end")
         };
+        let mut command = on_its_terminal(&command);
         command.stdin(Stdio::from(end())).stdout(Stdio::from(end())).stderr(Stdio::from(end()));
         command.env("TERM", "xterm-256color");
-        // SAFETY: two system calls, which a child may make between fork and exec.
-        unsafe {
-            command.pre_exec(|| {
-                rustix::process::setsid()?;
-                rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
-                Ok(())
-            });
-        }
-        let child = command.spawn().expect("the program starts");
+        let child = command.spawn().expect("setsid and the program start");
         // The command keeps this process's copies of the other end, without which the master ends with the program.
         drop(command);
         let master = File::from(master);
@@ -157,6 +149,22 @@ impl Drop for Terminal {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The same command, whose standard input becomes the terminal that it belongs to: Ctrl-C goes to its processes.
+fn on_its_terminal(command: &Command) -> Command {
+    let mut wrapped = Command::new("setsid");
+    wrapped.arg("--ctty").arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => wrapped.env(name, value),
+            None => wrapped.env_remove(name),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        wrapped.current_dir(folder);
+    }
+    wrapped
 }
 
 fn size(cells: u16) -> NonZero<u16> {
