@@ -129,8 +129,8 @@ impl<'a> Runner<'a> {
                 Err(error) => return Ok(Err(planning_error(session, statement, &error).await)),
             },
         };
-        if let Some(plan) = kept {
-            let names = self.kept_names(&statement.sql);
+        // Without the names that it had before, the statement is planned anew.
+        if let (Some(plan), Some(names)) = (kept, self.kept_names(&statement.sql)) {
             let query =
                 Query { plan, names, explains: false, has_footer: true, target: None, counted: None, redirected: None };
             return Ok(self.answer(statement, query, output, started).await);
@@ -166,7 +166,7 @@ impl<'a> Runner<'a> {
             return Ok(Err(planning_error(session, statement, &error).await));
         }
         self.keep_names(&statement.sql, &names);
-        let query = Query { plan, names: Some(names), explains, has_footer, target, counted, redirected };
+        let query = Query { plan, names, explains, has_footer, target, counted, redirected };
         Ok(self.answer(statement, query, output, started).await)
     }
 
@@ -322,8 +322,8 @@ impl<'a> Runner<'a> {
 /// A query that is planned.
 struct Query {
     plan: Arc<dyn ExecutionPlan>,
-    /// Names of its columns, where they are known.
-    names: Option<Vec<String>>,
+    /// Names of its columns.
+    names: Vec<String>,
     explains: bool,
     has_footer: bool,
     /// The file that it writes.
@@ -337,11 +337,15 @@ impl Query {
     /// The columns of the answer under their short names.
     fn schema(&self) -> SchemaRef {
         let schema = self.plan.schema();
-        let Some(names) = self.names.as_ref().filter(|names| names.len() == schema.fields().len()) else {
+        if self.names.len() != schema.fields().len() {
             return schema;
-        };
-        let fields: Vec<_> =
-            schema.fields().iter().zip(names).map(|(field, name)| field.as_ref().clone().with_name(name)).collect();
+        }
+        let fields: Vec<_> = schema
+            .fields()
+            .iter()
+            .zip(&self.names)
+            .map(|(field, name)| field.as_ref().clone().with_name(name))
+            .collect();
         Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
     }
 }

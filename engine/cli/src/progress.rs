@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use millpond::Millpond;
 use millpond::datafusion::physical_plan::ExecutionPlan;
+use millpond::explain::thousands;
 use millpond::progress::Progress as Scanned;
 
 use crate::answer::shows_progress;
@@ -120,8 +121,10 @@ fn line(elapsed: Duration, scanned: &Scanned, assembling: usize, is_scanning: bo
         parts.push(format!("{:.0} %", 100.0 * share));
     }
     match scanned.of_rows {
-        Some(of_rows) if of_rows > 0 => parts.push(format!("{} of {} rows", grouped(scanned.rows), grouped(of_rows))),
-        _ if scanned.rows > 0 => parts.push(format!("{} rows", grouped(scanned.rows))),
+        Some(of_rows) if of_rows > 0 => {
+            parts.push(format!("{} of {} rows", thousands(scanned.rows), thousands(of_rows)))
+        }
+        _ if scanned.rows > 0 => parts.push(format!("{} rows", thousands(scanned.rows))),
         _ => {}
     }
     if scanned.bytes > 0 {
@@ -135,19 +138,6 @@ fn line(elapsed: Duration, scanned: &Scanned, assembling: usize, is_scanning: bo
         parts.push(format!("about {:.0} s left", elapsed.as_secs_f64() * (1.0 - share) / share));
     }
     parts.join(" · ")
-}
-
-/// A number with its thousands apart.
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]
@@ -166,10 +156,5 @@ mod tests {
         assert_eq!(still, "2.5 s · 50 % · 600,000 of 1,200,000 rows · 1.0 MiB");
         assert_eq!(line(second, &scanned(1200, Some(1200), 0), 0, true), "2.5 s · 100 % · 1,200 of 1,200 rows");
         assert_eq!(line(second, &scanned(70, None, 10), 0, true), "2.5 s · 70 rows · 10 B");
-    }
-
-    #[test]
-    fn thousands_stand_apart() {
-        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
     }
 }

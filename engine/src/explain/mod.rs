@@ -34,6 +34,8 @@ pub(crate) use node::ExplainAnalyzeExec;
 pub(crate) use plan::{Explained, explain};
 pub use plan::{Placement, PlacementReason};
 pub(crate) use simulated::{Simulated, with_options};
+#[doc(hidden)]
+pub use text::thousands;
 
 /// The key of the metadata that marks the schema of a plan whose answer is this module's.
 const MARK: &str = "millpond.explain";

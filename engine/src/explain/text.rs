@@ -67,7 +67,7 @@ pub(super) fn wrapped(head: &str, text: &str) -> Vec<String> {
 }
 
 /// A count with a comma between thousands.
-pub(super) fn thousands(count: u64) -> String {
+pub fn thousands(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
