@@ -17,7 +17,7 @@ use arrow::datatypes::{DataType, SchemaRef};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
-use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder, WriterVersion};
 use parquet::schema::types::ColumnPath;
 use rayon::prelude::*;
 
@@ -54,36 +54,46 @@ pub struct WrittenFile {
     pub bytes: u64,
 }
 
-/// The properties of generated tables.
-pub(crate) fn properties(codec: Codec) -> WriterProperties {
-    WriterProperties::builder()
-        .set_compression(codec.compression())
-        .set_statistics_enabled(EnabledStatistics::Page)
-        .build()
+/// Bytes of the largest dictionary of a column chunk.
+pub(crate) const DICTIONARY_BYTES: u64 = 1 << 20;
+
+/// Encoding of a column, as far as its values decide it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Values {
+    /// Ascending integers.
+    Sorted,
+    /// More distinct values than a dictionary of [`DICTIONARY_BYTES`] holds.
+    Many,
+    Few,
 }
 
-/// The properties of a file in the layout of `millpond parquet rewrite`, which a device reads fast: V2 pages of 16,384 rows, stored as
-/// they are where compression gains less than a tenth. `sorted` are columns of ascending integers.
-pub(crate) fn device_layout(schema: &SchemaRef, sorted: &[&str]) -> WriterProperties {
+/// The properties of a file in the layout of `millpond parquet rewrite`, which a device reads fast: V2 pages of 16,384 rows, stored
+/// uncompressed where compression gains less than a tenth.
+pub(crate) fn device_layout(
+    schema: &SchemaRef,
+    codec: Codec,
+    values: impl Fn(&str) -> Values,
+) -> WriterPropertiesBuilder {
     let mut properties = WriterProperties::builder()
         .set_writer_version(WriterVersion::PARQUET_2_0)
-        .set_compression(Codec::Snappy.compression())
+        .set_compression(codec.compression())
+        .set_dictionary_page_size_limit(DICTIONARY_BYTES as usize)
         .set_data_page_v2_compression_ratio_threshold(0.9)
         .set_data_page_row_count_limit(16_384)
         .set_statistics_enabled(EnabledStatistics::Page);
     for field in schema.fields() {
         let path = ColumnPath::from(field.name().as_str());
-        let is_sorted = sorted.contains(&field.name().as_str());
+        let values = values(field.name());
         let encoding = match field.data_type() {
-            _ if is_sorted => Encoding::DELTA_BINARY_PACKED,
-            DataType::Utf8 => Encoding::DELTA_LENGTH_BYTE_ARRAY,
+            _ if values == Values::Sorted => Encoding::DELTA_BINARY_PACKED,
+            DataType::Utf8 | DataType::Utf8View => Encoding::DELTA_LENGTH_BYTE_ARRAY,
             _ => Encoding::PLAIN,
         };
-        let has_dictionary = !is_sorted && *field.data_type() != DataType::Boolean;
+        let has_dictionary = values == Values::Few && *field.data_type() != DataType::Boolean;
         properties =
             properties.set_column_dictionary_enabled(path.clone(), has_dictionary).set_column_encoding(path, encoding);
     }
-    properties.build()
+    properties
 }
 
 /// Writes `part(0) … part(num_parts - 1)`, one row group each, and moves the file into place.

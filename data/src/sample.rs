@@ -17,7 +17,7 @@ use arrow::array::{
 };
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
-use crate::parquet::{device_layout, write_parts};
+use crate::parquet::{Codec, Values, device_layout, write_parts};
 use crate::rng::ColumnRng;
 use crate::{DataError, Replaced, WrittenFile};
 
@@ -116,5 +116,6 @@ pub fn rows(first: u64, num_rows: u64) -> Result<RecordBatch, DataError> {
 /// [`DataError`] with the path.
 pub fn write(path: &Path) -> Result<WrittenFile, DataError> {
     let (schema, part) = (schema(), |_| rows(0, NUM_ROWS).map(|batch| vec![batch]));
-    write_parts(&Replaced, path, &schema, device_layout(&schema, &["sale_id"]), 1, part, &|_| ())
+    let values = |name: &str| if name == "sale_id" { Values::Sorted } else { Values::Few };
+    write_parts(&Replaced, path, &schema, device_layout(&schema, Codec::Snappy, values).build(), 1, part, &|_| ())
 }

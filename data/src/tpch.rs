@@ -23,7 +23,7 @@ use tpchgen_arrow::{
     CustomerArrow, LineItemArrow, NationArrow, OrderArrow, PartArrow, PartSuppArrow, RegionArrow, SupplierArrow,
 };
 
-use crate::parquet::{make_folder, properties, write_parts};
+use crate::parquet::{DICTIONARY_BYTES, Values, device_layout, make_folder, write_parts};
 use crate::{Codec, DataError, Files, Replaced, WrittenFile};
 
 /// Above this scale the generator's 32-bit part numbers no longer fit.
@@ -45,6 +45,38 @@ pub enum Table {
     Customer,
     Orders,
     Lineitem,
+}
+
+/// Columns with many distinct values: their number at scale 1, and the bytes of a value. All of them grow with the scale.
+const MANY: [(&str, f64, u64); 12] = [
+    ("o_custkey", 100_000.0, 8),
+    ("o_clerk", 1_000.0, 19),
+    ("l_partkey", 200_000.0, 8),
+    ("l_suppkey", 10_000.0, 8),
+    ("l_extendedprice", 930_000.0, 8),
+    ("ps_suppkey", 10_000.0, 8),
+    ("o_totalprice", 1_460_000.0, 8),
+    ("c_acctbal", 140_000.0, 8),
+    ("s_acctbal", 9_950.0, 8),
+    ("c_phone", 150_000.0, 19),
+    ("s_phone", 10_000.0, 19),
+    ("p_retailprice", 20_900.0, 8),
+];
+
+/// The values of a column at a scale.
+fn values(column: &str, scale: f64) -> Values {
+    const SORTED: [&str; 6] = ["c_custkey", "l_orderkey", "o_orderkey", "p_partkey", "ps_partkey", "s_suppkey"];
+    const UNIQUE: [&str; 6] = ["c_name", "c_address", "p_name", "s_name", "s_address", "s_comment"];
+    if SORTED.contains(&column) {
+        return Values::Sorted;
+    }
+    // Comments of the two tables of fixed size are of no size either.
+    let is_comment = column.ends_with("_comment") && !column.starts_with("n_") && !column.starts_with("r_");
+    let overflows = |of: &(&str, f64, u64)| of.0 == column && (of.1 * scale) as u64 * of.2 > DICTIONARY_BYTES;
+    match is_comment || UNIQUE.contains(&column) || MANY.iter().any(overflows) {
+        true => Values::Many,
+        false => Values::Few,
+    }
 }
 
 impl Table {
@@ -208,7 +240,8 @@ pub fn generate(options: &Options, progress: &(dyn Fn(Table, u64) + Sync)) -> Re
                 false => table.part(options.scale, index, num_parts),
             };
             let report = |rows| progress(table, rows);
-            let properties = properties(options.codec);
+            let properties =
+                device_layout(&table.schema(), options.codec, |column| values(column, options.scale)).build();
             files.push(write_parts(&*options.files, &path, &table.schema(), properties, num_parts, part, &report)?);
         }
         Ok(files)

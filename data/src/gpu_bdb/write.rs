@@ -23,12 +23,11 @@ use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::types::ColumnPath;
 
 use super::{DEFAULT_SEED, DataSet, Format, GENERATOR_VERSION, Kind, Table};
-use crate::parquet::Counted;
+use crate::parquet::{Counted, Values, device_layout};
 use crate::{Codec, DataError, Files, NewFile, Replaced, WrittenFile};
 
 /// Tables above this many rows get several row groups at any scale, so that threads and pruning have something to work on.
@@ -203,7 +202,7 @@ fn plan(
     let num_groups = rows.div_ceil(group_rows(table)).max(least);
     let per_file = (FILE_BYTES / (rows.div_ceil(num_groups) * row_bytes(table)).max(1)).max(1);
     let schema = data.schema(table, options.format);
-    let properties = properties(table, options);
+    let properties = properties(table, &schema, options);
     let units = data.num_units(table);
     for group in 0..num_groups {
         let in_file = group % per_file;
@@ -227,7 +226,7 @@ fn part_name(index: u64) -> String {
     format!("part-{index:05}.parquet")
 }
 
-fn properties(table: Table, options: &Options) -> WriterProperties {
+fn properties(table: Table, schema: &SchemaRef, options: &Options) -> WriterProperties {
     let entry = |key: &str, value: String| KeyValue::new(format!("millpond.{key}"), value);
     let metadata = vec![
         entry("suite", "gpu-bdb".to_string()),
@@ -236,14 +235,15 @@ fn properties(table: Table, options: &Options) -> WriterProperties {
         entry("generator_version", GENERATOR_VERSION.to_string()),
         entry("plants", options.plants.to_string()),
     ];
-    let builder = WriterProperties::builder()
-        .set_compression(options.codec.compression())
-        .set_statistics_enabled(EnabledStatistics::Page)
-        .set_key_value_metadata(Some(metadata));
-    let prose = table.columns().into_iter().filter(|column| column.kind == Kind::Prose);
-    prose
-        .fold(builder, |builder, column| builder.set_column_dictionary_enabled(ColumnPath::from(column.name), false))
-        .build()
+    let columns = table.columns();
+    let is_prose = |name: &str| columns.iter().any(|column| column.name == name && column.kind == Kind::Prose);
+    let values = |name: &str| match name {
+        // Keys count the rows.
+        key if table.primary_key() == Some(key) => Values::Sorted,
+        prose if is_prose(prose) => Values::Many,
+        _ => Values::Few,
+    };
+    device_layout(schema, options.codec, values).set_key_value_metadata(Some(metadata)).build()
 }
 
 impl Job {
