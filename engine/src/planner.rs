@@ -13,17 +13,18 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use datafusion::catalog::Session;
+use datafusion::common::plan_err;
 use datafusion::common::tree_node::TreeNode;
 use datafusion::error::Result;
 use datafusion::execution::SessionState;
 use datafusion::execution::context::QueryPlanner;
-use datafusion::logical_expr::{Explain, LogicalPlan, PlanType, StringifiedPlan};
+use datafusion::logical_expr::{DdlStatement, Explain, LogicalPlan, PlanType, StringifiedPlan};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::explain::ExplainExec;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 
 use crate::contract::Operators;
-use crate::explain::{ExplainAnalyzeExec, Explained, Simulated, explain, is_marked, with_options};
+use crate::explain::{ExplainAnalyzeExec, Explained, Simulated, explain, explain_definition, is_marked, with_options};
 use crate::mends::changes::{self, Changes};
 use crate::options::{DeviceChoice, Fallback, MillpondOptions};
 use crate::plan_cache::{Asked, MadeOf, Now, PlanCache};
@@ -62,6 +63,11 @@ impl KeepingPlanner {
                 }
             }
             LogicalPlan::Analyze(asked) if is_marked(&asked.schema) => {
+                if matches!(asked.input.as_ref(), LogicalPlan::Ddl(_) | LogicalPlan::Statement(_)) {
+                    return plan_err!(
+                        "EXPLAIN ANALYZE runs queries, and this is a definition or a setting: give it the query alone"
+                    );
+                }
                 if let Some(operators) = session.config().get_extension::<Operators>() {
                     let input = self.query(&asked.input, session).await?;
                     let schema = Arc::clone(asked.schema.inner());
@@ -75,6 +81,12 @@ impl KeepingPlanner {
 
     /// The answer of EXPLAIN; `None` in a session that is not DataFusion's own.
     async fn explained(&self, asked: &Explain, session: &dyn Session) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let query = match asked.plan.as_ref() {
+            LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => &create.input,
+            LogicalPlan::Ddl(DdlStatement::CreateView(create)) => &create.input,
+            LogicalPlan::Ddl(_) | LogicalPlan::Statement(_) => return Ok(Some(answer(asked, explain_definition()))),
+            _ => &asked.plan,
+        };
         let Some(state) = session.as_any().downcast_ref::<SessionState>() else { return Ok(None) };
         let Some(operators) = state.config().get_extension::<Operators>() else { return Ok(None) };
         let options = state.config_options().extensions.get::<MillpondOptions>().cloned().unwrap_or_default();
@@ -82,15 +94,15 @@ impl KeepingPlanner {
             // Parts that stay on the CPU are what is asked about.
             Fallback::Error => {
                 let allowing = with_options(state, |options| options.fallback = Fallback::Allow).build();
-                self.query(&asked.plan, &allowing).await?
+                self.query(query, &allowing).await?
             }
-            Fallback::Allow | Fallback::Warn => self.query(&asked.plan, session).await?,
+            Fallback::Allow | Fallback::Warn => self.query(query, session).await?,
         };
         let has_device = self.plans.is_some() && options.enabled && options.device != DeviceChoice::Cpu;
         let simulated = match has_device {
             true => None,
             // Without a plan for a device there is the CPU's alone.
-            false => self.simulated.plan(&self.planner, &asked.plan, state, &operators).await.and_then(Result::ok),
+            false => self.simulated.plan(&self.planner, query, state, &operators).await.and_then(Result::ok),
         };
         let text = explain(&Explained {
             plan: &plan,
@@ -99,8 +111,7 @@ impl KeepingPlanner {
             note: self.note.as_deref(),
             refused: options.fallback == Fallback::Error,
         });
-        let plans = vec![StringifiedPlan::new(PlanType::FinalPhysicalPlan, text)];
-        Ok(Some(Arc::new(ExplainExec::new(Arc::clone(asked.schema.inner()), plans, false))))
+        Ok(Some(answer(asked, text)))
     }
 
     async fn query(&self, plan: &LogicalPlan, session: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
@@ -113,6 +124,12 @@ impl KeepingPlanner {
             false => own.create_physical_plan(plan, session).await,
         }
     }
+}
+
+/// The plan that gives the text of EXPLAIN.
+fn answer(asked: &Explain, text: String) -> Arc<dyn ExecutionPlan> {
+    let plans = vec![StringifiedPlan::new(PlanType::FinalPhysicalPlan, text)];
+    Arc::new(ExplainExec::new(Arc::clone(asked.schema.inner()), plans, false))
 }
 
 impl fmt::Debug for KeepingPlanner {

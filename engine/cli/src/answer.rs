@@ -35,6 +35,7 @@ use crate::shell::is_command;
 use crate::statements::Statement;
 use crate::table::{Fit, Shown};
 use crate::unreadable::{planning_error, statement_error};
+use crate::work::Work;
 use crate::written::{self, Redirected};
 
 /// Statements whose column names are kept. A session keeps their plans, which do not have the names.
@@ -121,21 +122,23 @@ impl<'a> Runner<'a> {
                  DESCRIBE t the columns of one"
             ))));
         }
+        let sql = if shows_tables(&statement.sql) { TABLES } else { &statement.sql };
         // Whether a kept plan reads the output is not known: its tables are not at hand.
         let kept = match output.has_path() || trace.is_some() {
             true => None,
-            false => match session.kept_plan(&statement.sql).await {
+            false => match session.kept_plan(sql).await {
                 Ok(kept) => kept,
                 Err(error) => return Ok(Err(planning_error(session, statement, &error).await)),
             },
         };
         // Without the names that it had before, the statement is planned anew.
-        if let (Some(plan), Some(names)) = (kept, self.kept_names(&statement.sql)) {
+        if let (Some(plan), Some(names)) = (kept, self.kept_names(sql)) {
+            tracing::info!("the plan is that of an earlier statement with this text");
             let query =
                 Query { plan, names, explains: false, has_footer: true, target: None, counted: None, redirected: None };
             return Ok(self.answer(statement, query, output, started).await);
         }
-        let planned = match session.statement(&statement.sql).await {
+        let planned = match session.statement(sql).await {
             Ok(planned) => planned,
             Err(error) => return Ok(Err(planning_error(session, statement, &error).await)),
         };
@@ -165,7 +168,7 @@ impl<'a> Runner<'a> {
             let error = DataFusionError::Plan("the query reads an unbounded source and would never end".to_string());
             return Ok(Err(planning_error(session, statement, &error).await));
         }
-        self.keep_names(&statement.sql, &names);
+        self.keep_names(sql, &names);
         let query = Query { plan, names, explains, has_footer, target, counted, redirected };
         Ok(self.answer(statement, query, output, started).await)
     }
@@ -204,6 +207,7 @@ impl<'a> Runner<'a> {
                 look.format.name()
             )));
         }
+        let work = Work::begin(session, &query.plan);
         let (target, counted, redirected) = (query.target.take(), query.counted.take(), query.redirected.take());
         let has_footer = look.footer && query.has_footer;
         let printed = match counted {
@@ -232,6 +236,7 @@ impl<'a> Runner<'a> {
         if counted.is_none() {
             self.answers.set(self.answers.get() + 1);
         }
+        work.log(session, &report);
         report.answer_rows = num_rows as u64;
         report.wall_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         output.end_answer()?;
@@ -317,6 +322,16 @@ impl<'a> Runner<'a> {
         let (num_rows, shown) = writer.finish()?;
         Ok((num_rows, shown, running.report().await))
     }
+}
+
+/// SHOW TABLES without the views of information_schema.
+const TABLES: &str = "SELECT table_catalog, table_schema, table_name, table_type FROM information_schema.tables \
+                      WHERE table_schema <> 'information_schema' ORDER BY table_catalog, table_schema, table_name";
+
+/// True for SHOW TABLES alone.
+fn shows_tables(sql: &str) -> bool {
+    let words = sql.trim().trim_end_matches(';').split_whitespace().map(str::to_ascii_lowercase);
+    words.eq(["show", "tables"])
 }
 
 /// A query that is planned.

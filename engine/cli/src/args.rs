@@ -6,56 +6,64 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use millpond_parquet::rewrite::{ROW_GROUP_ROWS, ROW_GROUP_ROWS_RANGE};
 
 const AFTER_HELP: &str = "\
-Exit codes: 0 ok; 1 SQL or run-time error; 2 usage, a bad flag or option; 3 a device asked for is absent, or a
+Examples:
+  millpond                                          the shell
+  millpond \"SELECT count(*) FROM 'sales.parquet'\"  one statement
+  millpond --data DIR -f report.sql -o report.csv   a script over a folder
+  millpond --device sim -c \"EXPLAIN SELECT …\"      what a GPU would run
+  millpond gen tpch --scale 1 --out d               data of a suite
+  millpond run tpch --data d                        its queries
+
+Exit codes: 0 ok; 1 SQL or run-time error; 2 usage, a bad flag or option; 3 a device asked for is absent, or a \
 forbidden fallback; 4 a file or network error; 129 hung up, 130 interrupted, 143 terminated.";
 
 const BENCH_HELP: &str = "\
-Every strategy (--allocator, all by default) in every case of every pattern, in interleaved rounds. On a GPU: time per call
-on the host (median, p99, least), driver calls, host waits, peaks, fragmentation, and multiples of cuda and cuda_async. On
+Every strategy (--allocator, all by default) in every case of every pattern, in interleaved rounds. On a GPU: time per call \
+on the host (median, p99, least), driver calls, host waits, peaks, fragmentation, and multiples of cuda and cuda_async. On \
 the simulated device (--device sim): counts alone, the same for the same seed; its time says nothing.";
 
 const CHECK_HELP: &str = "\
-Times are estimates for a scan of all columns: 55 GB/s over the link, 0.15 GB/s of compressed bytes for each page in flight and
+Times are estimates for a scan of all columns: 55 GB/s over the link, 0.15 GB/s of compressed bytes for each page in flight and \
 300 GB/s for a device, 16 host cores. Findings only rank what to mend first; a device may be faster or slower.";
 
 const MEASURE_HELP: &str = "\
-A column's time is the least of a query that compares each value with a constant: reading the file (from the page cache, unless it
-is larger), headers, copies, decompression and decoding. parquet-rs reads the same chunks into Arrow arrays on all cores. GB/s are of
-values as Arrow has them, strings as offsets and bytes; where strings get codes, fewer bytes are written. The simulated device's times
+A column's time is the least of a query that compares each value with a constant: reading the file (from the page cache, unless it \
+is larger), headers, copies, decompression and decoding. parquet-rs reads the same chunks into Arrow arrays on all cores. GB/s are of \
+values as Arrow has them, strings as offsets and bytes; where strings get codes, fewer bytes are written. The simulated device's times \
 say nothing.";
 
 const REWRITE_HELP: &str = "\
-Row groups of 1,048,576 rows, V2 pages of 16,384 rows, a page index and statistics; a dictionary only where it holds all values
-of a chunk, DELTA_BINARY_PACKED for sorted integer keys, DELTA_LENGTH_BYTE_ARRAY for other strings, decimals up to 18 digits as
-integers. Rows, their order, the Arrow schema and the file's key-value metadata stay. COPY writes what of this can be set for all
+Row groups of 1,048,576 rows, V2 pages of 16,384 rows, a page index and statistics; a dictionary only where it holds all values \
+of a chunk, DELTA_BINARY_PACKED for sorted integer keys, DELTA_LENGTH_BYTE_ARRAY for other strings, decimals up to 18 digits as \
+integers. Rows, their order, the Arrow schema and the file's key-value metadata stay. COPY writes what of this can be set for all \
 columns.";
 
 const REPLAY_HELP: &str = "\
-Calls follow each other at once, in the order of the log and with its waits between streams; what a replay takes is not
-what the query took, and no time is printed. Uses touch a few bytes of each allocation, so that the simulated device
-(--device sim) finds whatever the log does not order. A log of RMM's (Thread,Time,Action,Pointer,Size,Stream) has no order
+Calls follow each other at once, in the order of the log and with its waits between streams; what a replay takes is not \
+what the query took, and no time is printed. Uses touch a few bytes of each allocation, so that the simulated device \
+(--device sim) finds whatever the log does not order. A log of RMM's (Thread,Time,Action,Pointer,Size,Stream) has no order \
 between streams: its frees are ordered behind their allocations.";
 
 const QUALIFY_HELP: &str = "\
-Definitions and settings (CREATE EXTERNAL TABLE, CREATE VIEW, DROP, SET) are executed, for later statements need them; of CREATE TABLE … AS
-the query is planned, and a table without rows stands for its answer. Everything else is planned alone, for a simulated device. Reasons have
+Definitions and settings (CREATE EXTERNAL TABLE, CREATE VIEW, DROP, SET) are executed, for later statements need them; of CREATE TABLE … AS \
+the query is planned, and a table without rows stands for its answer. Everything else is planned alone, for a simulated device. Reasons have \
 codes, which docs/reasons.md explains, with the settings that would change them.";
 
 const RUN_HELP: &str = "\
---allocator takes several strategies, separated by commas, or all: the suite runs with each of them, one after the other, and
-their sums and times are told side by side. A suite's suite.toml holds its tables, the defaults of its parameters and what
+--allocator takes several strategies, separated by commas, or all: the suite runs with each of them, one after the other, and \
+their sums and times are told side by side. A suite's suite.toml holds its tables, the defaults of its parameters and what \
 makes two answers equal. Times are those of the host's clock, and of real devices only.";
 
 const SOAK_HELP: &str = "\
-Sessions open, ask, set options, cancel, make and drop tables, and close, all on one device. Every answer is compared with
-DataFusion's; resident bytes, descriptors, threads, temporary files, and what queries use of device and pinned memory are looked at
-sixty times. A figure grows if the median of the last third of the time exceeds that of the middle third: bytes by more than 64 MiB and
-5 %, and resident ones by 24 MiB more for each thread that was added; descriptors and files by more than 2. There may be 64 threads, and
-32 for each session. When all sessions have gone, nothing may be in use. Exit 1 says what differs, grows or is left, with the statements
+Sessions open, ask, set options, cancel, make and drop tables, and close, all on one device. Every answer is compared with \
+DataFusion's; resident bytes, descriptors, threads, temporary files, and what queries use of device and pinned memory are looked at \
+sixty times. A figure grows if the median of the last third of the time exceeds that of the middle third: bytes by more than 64 MiB and \
+5 %, and resident ones by 24 MiB more for each thread that was added; descriptors and files by more than 2. There may be 64 threads, and \
+32 for each session. When all sessions have gone, nothing may be in use. Exit 1 says what differs, grows or is left, with the statements \
 and their settings. Ctrl-C ends it early, with the figures so far.";
 
 const SELFTEST_HELP: &str = "\
-The last check runs random queries on the device and compares their answers with DataFusion's. A seed gives the same tables
+The last check runs random queries on the device and compares their answers with DataFusion's. A seed gives the same tables \
 and queries again; the outcome names it.";
 
 /// SQL over Parquet on the GPU.
@@ -76,16 +84,33 @@ pub struct Cli {
     pub session: SessionArgs,
 }
 
+/// A script of the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Script {
+    /// Of `-c`.
+    Text(String),
+    /// Of `-f`; `-` is standard input.
+    File(PathBuf),
+}
+
 /// What to run, and where its answer goes.
 #[derive(Debug, Clone, Args)]
 pub struct QueryArgs {
-    /// Run these statements; may be given more than once
+    /// Run these statements; may be given more than once, and runs in turn with -f
     #[arg(short = 'c', long = "command", value_name = "SQL")]
-    pub commands: Vec<String>,
+    commands: Vec<String>,
 
     /// Run the statements of a file; - reads standard input
     #[arg(short = 'f', long = "file", value_name = "FILE")]
-    pub files: Vec<PathBuf>,
+    files: Vec<PathBuf>,
+
+    /// Both, in their order.
+    #[arg(skip)]
+    pub scripts: Vec<Script>,
+
+    /// Register each file and folder of data in a folder as a table of its name; may be given more than once
+    #[arg(long, value_name = "DIR")]
+    pub data: Vec<PathBuf>,
 
     /// Write answers to a file instead of standard output; an old one is replaced when all statements have succeeded
     #[arg(short = 'o', long = "output", value_name = "FILE")]
@@ -144,7 +169,7 @@ pub struct SessionArgs {
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
 
-    /// Log what happens; twice for more
+    /// Log plans, placement, kernels and columns that are stored; twice for more
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
 }
@@ -283,13 +308,21 @@ pub enum Command {
 
 #[derive(Debug, Args)]
 pub struct QualifyArgs {
-    /// Plan these statements; may be given more than once
+    /// Plan these statements; may be given more than once, and in turn with -f
     #[arg(short = 'c', long = "command", value_name = "SQL")]
-    pub commands: Vec<String>,
+    commands: Vec<String>,
 
     /// Plan the statements of a file; - reads standard input
     #[arg(short = 'f', long = "file", value_name = "FILE")]
-    pub files: Vec<PathBuf>,
+    files: Vec<PathBuf>,
+
+    /// Both, in their order.
+    #[arg(skip)]
+    pub scripts: Vec<Script>,
+
+    /// Register each file and folder of data in a folder as a table of its name; may be given more than once
+    #[arg(long, value_name = "DIR")]
+    pub data: Vec<PathBuf>,
 
     /// How to tell
     #[arg(long, value_enum, default_value_t = QualifyFormat::Table)]

@@ -11,7 +11,9 @@
 //! ```
 //!
 //! Empty    an answer without rows still has its header (table, csv, tsv, markdown) or is `[]` (json).
-//! NULL     is an empty field in csv and tsv, `null` in json, `NULL` elsewhere; the text NULL is `'NULL'` there.
+//! NULL     is an empty field in csv and tsv, where the empty text is `""`; `null` in json, `NULL` elsewhere; the text NULL is
+//!          `'NULL'` there.
+//! NaN      and infinities are `null` in json, which has no such numbers.
 //! Nested   values are JSON: in json and ndjson as they are, in csv as the text of a field.
 //! Plans    of EXPLAIN are text where people read them (table, line, csv, tsv, markdown), and rows in json, ndjson, parquet and arrow.
 //! Errors   in mid-stream leave what was written: a json answer then has no `]`.
@@ -21,7 +23,6 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use millpond::datafusion::arrow::array::RecordBatch;
-use millpond::datafusion::arrow::csv::WriterBuilder;
 use millpond::datafusion::arrow::datatypes::SchemaRef;
 use millpond::datafusion::arrow::error::ArrowError;
 use millpond::datafusion::arrow::json::writer::{JsonArray, LineDelimited, WriterBuilder as JsonBuilder};
@@ -30,6 +31,7 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::args::Format;
 use crate::binary::BinaryWriter;
+use crate::delimited;
 use crate::nested::{as_texts, with_text_keys};
 use crate::plans::PlanWriter;
 use crate::table::{Fit, Shown, TableWriter, for_each_row, visible};
@@ -169,8 +171,10 @@ impl<'a> AnswerWriter<'a> {
     fn write_csv(&mut self, batch: &RecordBatch, delimiter: u8) -> Result<(), ArrowError> {
         // What has no text is refused before anything is written.
         let texts = as_texts(batch)?;
-        let header = !std::mem::replace(&mut self.rows_written, true);
-        WriterBuilder::new().with_header(header).with_delimiter(delimiter).build(&mut *self.out).write(&texts)
+        if !std::mem::replace(&mut self.rows_written, true) {
+            delimited::header(&texts.schema(), delimiter, self.out)?;
+        }
+        delimited::rows(&texts, delimiter, self.out)
     }
 
     /// A line for each value, with an empty one between two rows.

@@ -15,17 +15,20 @@
 mod answer;
 pub mod args;
 mod binary;
+mod delimited;
 pub mod error;
 mod format;
 mod generate;
 mod info;
 mod interrupt;
 mod leave;
+mod log;
 mod manifest;
 mod manual;
 mod mem;
 mod names;
 mod nested;
+mod options;
 mod output;
 mod pager;
 mod parquet;
@@ -48,12 +51,14 @@ pub mod types;
 mod unfinished;
 pub mod unreadable;
 mod version;
+mod work;
 mod written;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
 
 use crate::args::{Cli, Command};
@@ -66,7 +71,7 @@ const MALLOC_ARENAS: u16 = 4;
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ! {
     millpond_memory::driver::cuda::limit_malloc_arenas(MALLOC_ARENAS);
     let cli = parsed(arguments);
-    log_to_stderr(cli.session.verbose);
+    log::to_stderr(&cli.session);
     // A panic is an error with a message and an exit code; -v and RUST_BACKTRACE say more.
     millpond::panics::note_panics();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -91,20 +96,24 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ! {
 
 /// The command line, whose `--version` says what the program is built from.
 fn command() -> clap::Command {
-    Cli::command().version(version::line())
+    options::shown_where_used(Cli::command().version(version::line()))
 }
 
 fn parsed(arguments: impl IntoIterator<Item = OsString>) -> Cli {
-    let matches = command().get_matches_from(arguments);
-    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    let mut command = command();
+    let matches = command.try_get_matches_from_mut(arguments).unwrap_or_else(|error| error.exit());
+    if let Err(message) = options::refuse_unused(&command, &matches) {
+        command.error(ErrorKind::ArgumentConflict, message).exit();
+    }
+    let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    cli.query.scripts = options::scripts(&matches);
+    if let (Some(Command::Qualify(args)), Some((_, matches))) = (&mut cli.command, matches.subcommand()) {
+        args.scripts = options::scripts(matches);
+    }
+    cli
 }
 
 async fn dispatch(cli: &Cli) -> Result<Exit, CliError> {
-    if let (Some(_), Some(command)) = (&cli.session.trace, &cli.command)
-        && !matches!(command, Command::Run(_))
-    {
-        return Err(CliError::usage("--trace is for statements and for run"));
-    }
     if let (Some(text), Some(_)) = (&cli.text, &cli.command) {
         return Err(CliError::usage(format!("'{text}' before a command: statements are run without one")));
     }
@@ -131,21 +140,5 @@ async fn dispatch(cli: &Cli) -> Result<Exit, CliError> {
 /// True when neither a flag nor standard input can hold a statement.
 fn is_idle(cli: &Cli) -> bool {
     let query = &cli.query;
-    cli.text.is_none() && query.commands.is_empty() && query.files.is_empty() && std::io::stdin().is_terminal()
-}
-
-fn log_to_stderr(verbose: u8) {
-    use tracing_subscriber::EnvFilter;
-    let default = match verbose {
-        0 => "warn,datafusion=error",
-        1 => "info",
-        _ => "debug",
-    };
-    let filter = EnvFilter::try_from_env("RUST_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .without_time()
-        .init();
+    cli.text.is_none() && query.scripts.is_empty() && std::io::stdin().is_terminal()
 }

@@ -22,7 +22,7 @@ use millpond::reason::KINDS;
 use millpond::{DeviceChoice, Millpond};
 use serde_json::{Value, json};
 
-use crate::args::{QualifyArgs, QualifyFormat, SessionArgs};
+use crate::args::{QualifyArgs, QualifyFormat, Script, SessionArgs};
 use crate::error::{CliError, Exit};
 use crate::interrupt::Interrupts;
 use crate::query::{read_script, read_stdin};
@@ -59,6 +59,7 @@ pub async fn run(args: &QualifyArgs, session_args: &SessionArgs) -> Result<Exit,
     let session_args = SessionArgs { fallback: Some("allow".to_string()), ..session_args.clone() };
     let interrupts = Interrupts::listen()?;
     let session = session::open(&session_args, Some(DeviceChoice::Sim)).await?;
+    session::add_folders(&session, &args.data).await?;
     let (mut rows, mut worst) = (Vec::new(), Exit::Ok);
     for (file, script) in &scripts {
         for statement in split(script).map_err(|error| CliError::script(&error, script))? {
@@ -81,14 +82,17 @@ pub async fn run(args: &QualifyArgs, session_args: &SessionArgs) -> Result<Exit,
     Ok(worst)
 }
 
-/// The scripts with the names of their files: those of -c, then those of -f, else standard input.
+/// The scripts with the names of their files: -c and -f in their order, else standard input.
 fn scripts(args: &QualifyArgs) -> Result<Vec<(Option<String>, String)>, CliError> {
-    let mut scripts: Vec<_> = args.commands.iter().map(|text| (None, text.clone())).collect();
-    for file in &args.files {
-        let is_standard = file == Path::new("-");
-        let text = if is_standard { read_stdin()? } else { read_script(file)? };
+    let mut scripts = Vec::with_capacity(args.scripts.len());
+    for script in &args.scripts {
+        let (file, text) = match script {
+            Script::Text(text) => (None, text.clone()),
+            Script::File(file) if file == Path::new("-") => (Some(file), read_stdin()?),
+            Script::File(file) => (Some(file), read_script(file)?),
+        };
         let text = text.strip_prefix('\u{feff}').map(str::to_string).unwrap_or(text);
-        scripts.push((Some(file.display().to_string()), text));
+        scripts.push((file.map(|file| file.display().to_string()), text));
     }
     if scripts.is_empty() {
         scripts.push((None, read_stdin()?));

@@ -16,7 +16,7 @@ use millpond::Millpond;
 use millpond::options::nearest;
 
 use crate::answer::{Look, Runner};
-use crate::args::{Cli, Format, QueryArgs, Rows};
+use crate::args::{Cli, Format, QueryArgs, Rows, Script};
 use crate::error::{CliError, Exit, tell, tell_error};
 use crate::interrupt::Interrupts;
 use crate::output::Output;
@@ -47,6 +47,7 @@ pub async fn run(cli: &Cli) -> Result<Exit, CliError> {
     };
     let interrupts = Interrupts::listen()?;
     let session = session::open(&cli.session, None).await?;
+    session::add_folders(&session, &cli.query.data).await?;
     if let (Some(note), false) = (session.device_note(), cli.session.quiet) {
         tell(format_args!("note: {note}"));
     }
@@ -147,16 +148,19 @@ async fn run_scripts(
     Ok(worst)
 }
 
-/// The scripts to run: the text without a flag, -c, then -f, then standard input when none is given.
+/// The scripts to run: the text without a flag, then -c and -f in their order; standard input when none is given.
 fn scripts(cli: &Cli) -> Result<Vec<String>, CliError> {
     let args = &cli.query;
     let mut scripts = Vec::new();
     if let Some(text) = &cli.text {
         scripts.push(script_of(text)?);
     }
-    scripts.extend(args.commands.iter().cloned());
-    for file in &args.files {
-        scripts.push(if file == Path::new("-") { read_stdin()? } else { read_script(file)? });
+    for script in &args.scripts {
+        scripts.push(match script {
+            Script::Text(text) => text.clone(),
+            Script::File(file) if file == Path::new("-") => read_stdin()?,
+            Script::File(file) => read_script(file)?,
+        });
     }
     if scripts.is_empty() {
         scripts.push(read_stdin()?);

@@ -12,6 +12,8 @@ use millpond_bench::named::also_in_lower_case;
 
 use crate::args::SessionArgs;
 use crate::error::CliError;
+use crate::manifest;
+use crate::output::lower;
 use crate::unreadable::{missing_file, refuse_false_footer, unreadable};
 
 /// Opens the session that `args` describe.
@@ -48,6 +50,55 @@ async fn opened(
     let folded = also_in_lower_case(session.context(), &tables).await;
     folded.map_err(|error| CliError::from_datafusion(&error))?;
     Ok(session)
+}
+
+/// Registers the tables of folders: each file and each folder of data in one of them, under its name without the ending.
+///
+/// # Errors
+/// Exit 4 for a folder that cannot be read or has no data, 2 for two tables of one name.
+pub async fn add_folders(session: &Millpond, folders: &[PathBuf]) -> Result<(), CliError> {
+    let context = session.context();
+    let mut added: Vec<(TableReference, PathBuf)> = Vec::new();
+    for folder in folders {
+        let shown = folder.display();
+        let cannot = |error: &std::io::Error| CliError::file(format!("cannot read folder '{shown}': {}", lower(error)));
+        let entries = std::fs::read_dir(folder).map_err(|error| cannot(&error))?;
+        let mut paths: Vec<PathBuf> =
+            entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>().map_err(|e| cannot(&e))?;
+        paths.retain(|path| is_data(path));
+        paths.sort();
+        if paths.is_empty() {
+            let message =
+                format!("folder '{shown}' has no tables: neither a file nor a folder of {}", KINDS.join(", "));
+            return Err(CliError::file(message));
+        }
+        for path in paths {
+            let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
+            let reference = TableReference::bare(name.unwrap_or_default().to_string_lossy());
+            if let Some((_, other)) = added.iter().find(|(known, _)| *known == reference) {
+                return Err(CliError::usage(format!(
+                    "'{}' and '{}' would both be the table {reference}: give one of them a name with --table NAME=PATH, and \
+                     take it out of the folder of --data",
+                    other.display(),
+                    path.display()
+                )));
+            }
+            register_as(context, reference.clone(), &path.to_string_lossy()).await?;
+            added.push((reference, path));
+        }
+    }
+    let added: Vec<TableReference> = added.into_iter().map(|(reference, _)| reference).collect();
+    also_in_lower_case(context, &added).await.map_err(|error| CliError::from_datafusion(&error))
+}
+
+/// Endings of files of data.
+const KINDS: [&str; 8] = ["parquet", "csv", "tsv", "json", "ndjson", "jsonl", "arrow", "feather"];
+
+/// True for a file or a folder that can be a table.
+fn is_data(path: &Path) -> bool {
+    let is_manifest = path.file_name().is_some_and(|name| name == manifest::NAME);
+    let is_of_a_kind = |ending: String| KINDS.contains(&ending.to_ascii_lowercase().as_str());
+    !is_note(path) && !is_manifest && extension_of(path).is_some_and(is_of_a_kind)
 }
 
 /// What `args` say about a session, but for its tables.
@@ -132,6 +183,12 @@ async fn register(context: &SessionContext, table: &str) -> Result<TableReferenc
     if !is_remote(path) && !path.contains(['*', '?', '[', '{']) && !Path::new(path).exists() {
         return Err(CliError::file(missing_file(path)));
     }
+    register_as(context, reference.clone(), path).await?;
+    Ok(reference)
+}
+
+/// Registers a file or folder under a name.
+async fn register_as(context: &SessionContext, reference: TableReference, path: &str) -> Result<(), CliError> {
     refuse_false_footer(path)?;
     let ending = extension(path);
     // As it is written: DataFusion compares capitals, too.
@@ -153,9 +210,8 @@ async fn register(context: &SessionContext, table: &str) -> Result<TableReferenc
         _ => ParquetReadOptions::default().to_listing_options(&config, formats),
     };
     let table = tables::opened(context, reference.clone(), path, options).await;
-    let registered = table.and_then(|table| context.register_table(reference.clone(), table));
-    registered.map_err(|error| unreadable(path, &error))?;
-    Ok(reference)
+    let registered = table.and_then(|table| context.register_table(reference, table));
+    registered.map(drop).map_err(|error| unreadable(path, &error))
 }
 
 /// Splits `NAME=PATH` at the first `=` outside of quotes; `None` where there is none.
@@ -184,22 +240,26 @@ fn reference(context: &SessionContext, name: &str, path: &str) -> Result<TableRe
     )))
 }
 
-/// The ending that tells a file's kind: the path's own, or that of the first file in a folder.
+/// The ending that names a file's kind: the path's own, or that of the first file in a folder or in the folders below it.
 fn extension(path: &str) -> String {
-    let of = |path: &Path| path.extension().map(|e| e.to_string_lossy().into_owned()).unwrap_or_default();
-    let path = Path::new(path);
+    extension_of(Path::new(path)).unwrap_or_default()
+}
+
+fn extension_of(path: &Path) -> Option<String> {
     if !path.is_dir() {
-        return of(path);
+        return path.extension().map(|ending| ending.to_string_lossy().into_owned());
     }
-    let mut files: Vec<_> = std::fs::read_dir(path)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|p| p.is_file() && !p.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")))
-        .collect();
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+    let (mut folders, mut files): (Vec<_>, Vec<_>) =
+        entries.filter(|path| !is_note(path)).partition(|path| path.is_dir());
+    folders.sort();
     files.sort();
-    files.first().map(|file| of(file)).unwrap_or_default()
+    files.into_iter().chain(folders).find_map(|path| extension_of(&path))
+}
+
+/// True for names with which other programs mark what is no data: those that begin with a dot or an underscore.
+fn is_note(path: &Path) -> bool {
+    path.file_name().is_none_or(|name| matches!(name.as_encoded_bytes().first(), Some(b'.' | b'_') | None))
 }
 
 /// True for a path with a scheme, which only its object store can look up.

@@ -38,9 +38,6 @@ use crate::session;
 /// # Errors
 /// Exit 2 for an unknown suite or a flag of statements, 3 without a device, 4 for missing tables.
 pub async fn run(args: &SoakArgs, session: &SessionArgs) -> Result<Exit, CliError> {
-    if let Some(table) = session.tables.first() {
-        return Err(CliError::usage(format!("soak reads the tables of suites; --table {table} is for statements")));
-    }
     let sources = sources(args)?;
     let mut millpond = session::builder(session)?.options().clone();
     if millpond.device == DeviceChoice::Sim && millpond.debug_sim_seed == 0 {

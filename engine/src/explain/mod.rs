@@ -31,8 +31,8 @@ use datafusion::logical_expr::{Analyze, Explain, LogicalPlan};
 use datafusion::sql::parser::Statement;
 
 pub(crate) use node::ExplainAnalyzeExec;
-pub(crate) use plan::{Explained, explain};
-pub use plan::{Placement, PlacementReason};
+pub(crate) use plan::{Explained, explain, explain_definition};
+pub use plan::{Placement, PlacementReason, tree};
 pub(crate) use simulated::{Simulated, with_options};
 #[doc(hidden)]
 pub use text::thousands;

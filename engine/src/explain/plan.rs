@@ -96,6 +96,11 @@ pub(crate) struct Explained<'a> {
     pub refused: bool,
 }
 
+/// The nodes of a physical plan, a line of at most 120 columns for each.
+pub fn tree(plan: &Arc<dyn ExecutionPlan>, operators: &Operators) -> String {
+    lines(plan, operators).iter().map(tree_line).collect::<Vec<_>>().join("\n")
+}
+
 /// The text of EXPLAIN.
 pub(crate) fn explain(explained: &Explained<'_>) -> String {
     let lines = lines(explained.plan, explained.operators);
@@ -110,6 +115,11 @@ pub(crate) fn explain(explained: &Explained<'_>) -> String {
     let limited = limit::planned(explained, &lines, &placement, &sources(&lines));
     text.push(cut(&format!("limited by: {limited}"), WIDTH));
     text.join("\n")
+}
+
+/// The text of EXPLAIN for a statement without operators: DROP, SET, CREATE FUNCTION.
+pub(crate) fn explain_definition() -> String {
+    "no plan: the statement is a definition or a setting, and reads no rows\n\nlimited by: nothing to run".to_string()
 }
 
 /// A node, and at its right its reason or its size.

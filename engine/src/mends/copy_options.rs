@@ -320,7 +320,9 @@ pub(super) fn completed(statement: &mut Statement) -> Result<()> {
         }
         _ => {}
     }
-    if is_one_of(copy.stored_as.as_ref().unwrap_or(&ending), &["parquet"]) {
+    let format = copy.stored_as.as_ref().unwrap_or(&ending).to_ascii_lowercase();
+    copy.options.iter().try_for_each(|(key, value)| checked(&format, key, value))?;
+    if format == "parquet" {
         for (_, value) in copy.options.iter_mut().filter(|(key, _)| key.eq_ignore_ascii_case(COMPRESSION)) {
             if let Value::SingleQuotedString(name) = value
                 && let Some((_, level)) = LEVELS.iter().find(|(plain, _)| plain.eq_ignore_ascii_case(name))
@@ -328,6 +330,43 @@ pub(super) fn completed(statement: &mut Statement) -> Result<()> {
                 *name = (*level).to_string();
             }
         }
+    }
+    Ok(())
+}
+
+/// Options that csv alone has.
+const CSV_OPTIONS: [&str; 7] = [
+    "format.has_header",
+    DELIMITER,
+    "format.quote",
+    "format.escape",
+    "format.null_value",
+    "format.date_format",
+    "format.timestamp_format",
+];
+
+/// Refuses a value that DataFusion accepts and the writer of the format does not.
+fn checked(format: &str, key: &str, value: &Value) -> Result<()> {
+    let key = key.to_ascii_lowercase();
+    let key = if key.starts_with("format.") { key } else { format!("format.{key}") };
+    let name = RENAMED.iter().find(|(_, option)| *option == key).map_or(key.as_str(), |(name, _)| *name);
+    let name = name.to_ascii_uppercase();
+    let text = match value {
+        Value::SingleQuotedString(text) | Value::DoubleQuotedString(text) => text.clone(),
+        other => other.to_string(),
+    };
+    if format != "csv"
+        && CSV_OPTIONS.contains(&key.as_str())
+        && FORMATS.iter().any(|(_, known, _)| format.eq_ignore_ascii_case(known))
+    {
+        return plan_err!("COPY's option {name} is for csv, and this file is {format}: leave it out");
+    }
+    let is_character = ["format.quote", "format.escape", DELIMITER].contains(&key.as_str());
+    if is_character && text.len() != 1 {
+        return plan_err!("COPY's option {name} takes one ASCII character, not '{text}'");
+    }
+    if key == "format.max_row_group_size" && text.parse::<u64>().is_ok_and(|rows| rows == 0) {
+        return plan_err!("COPY's option {name} takes a number of rows from 1, not '{text}'");
     }
     Ok(())
 }

@@ -180,6 +180,11 @@ impl Store {
             }
             // Chunks are freed behind the launches that read them.
             drop(promises);
+            for (_, column) in &made {
+                let (name, table) = (&column.name, table.identity.name());
+                let (rows, bytes) = (column.facts.rows, ByteSize::bytes(column.bytes));
+                tracing::info!("stored {name} of {table}: {rows} rows, {bytes}");
+            }
             lock(&table.stored).rows = rows;
             if on_host {
                 // Without room on the host it is for this run alone.

@@ -165,6 +165,25 @@ async fn nodes_of_the_cpu_say_why() {
 }
 
 #[tokio::test]
+async fn definitions_have_the_plan_of_their_query_or_none() {
+    let sim = with_table(DeviceChoice::Sim).await;
+    for statement in ["CREATE TABLE u AS", "CREATE OR REPLACE TABLE t AS", "CREATE VIEW u AS"] {
+        let text = explained(&sim, &format!("EXPLAIN {statement} SELECT v + 1 FROM named WHERE v > 1")).await;
+        assert!(text.contains("DeviceFilterExec: ") && text.contains("\nwould run: "), "{statement}: {text}");
+        limit(statement, &text);
+    }
+    for statement in ["DROP TABLE t", "DROP VIEW named", "SET millpond.partitions = 1"] {
+        let text = explained(&sim, &format!("EXPLAIN {statement}")).await;
+        assert!(text.starts_with("no plan: "), "{statement}: {text}");
+        limit(statement, &text);
+    }
+    // Nothing of it was done.
+    assert_eq!(sim.execute("SELECT v FROM named").await.expect("three rows").report.answer_rows, 3);
+    let refused = sim.execute("EXPLAIN ANALYZE CREATE TABLE u AS SELECT 1").await.err().expect("refused");
+    assert!(refused.to_string().contains("EXPLAIN ANALYZE runs queries"), "{refused}");
+}
+
+#[tokio::test]
 async fn a_session_without_a_device_says_what_one_would_run() {
     let cpu = with_table(DeviceChoice::Cpu).await;
     let text = explained(&cpu, "EXPLAIN SELECT v, count(*) FROM named WHERE v > 1 GROUP BY v").await;

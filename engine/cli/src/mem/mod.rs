@@ -28,11 +28,6 @@ use crate::session;
 /// # Errors
 /// Exit 2 for a wrong name, 3 for an absent device, 4 for a file that cannot be read or written, 1 for the rest.
 pub fn run(command: &MemCommand, session: &SessionArgs) -> Result<Exit, CliError> {
-    if session.memory_log.is_some() {
-        return Err(CliError::usage(
-            "--memory-log is for queries; mem reads a log, or makes its own calls".to_string(),
-        ));
-    }
     // --allocator may be several here.
     let one = SessionArgs { allocator: None, ..session.clone() };
     let options = session::builder(&one)?.options().clone();

@@ -58,6 +58,7 @@ pub async fn run(cli: &Cli) -> Result<Exit, CliError> {
     let interrupts = Interrupts::listen_in_shell()?;
     terminal::remember();
     let session = session::open(&cli.session, None).await?;
+    session::add_folders(&session, &cli.query.data).await?;
     if !cli.session.quiet {
         let device = session.engine().map_or("the CPU", |engine| engine.name());
         tell(format_args!(

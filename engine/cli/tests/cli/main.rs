@@ -6,6 +6,7 @@ mod cuda;
 mod errors;
 #[cfg(target_os = "linux")]
 mod exits;
+mod flags;
 mod levels;
 mod mem;
 mod names;

@@ -164,7 +164,7 @@ fn what_cannot_be_replayed_says_why() {
     refused(&["mem", "replay", path, "--device", "cpu"], 2, &["the CPU has no device memory"]);
     refused(&["mem", "replay", path, "--device", "gpu"], 2, &["--device cannot be 'gpu'"]);
     refused(&["mem", "replay", path, "--device", "sim", "--allocator", "pol"], 2, &["--allocator cannot be 'pol'"]);
-    refused(&["mem", "replay", path, "--memory-log", "x.csv"], 2, &["--memory-log is for queries"]);
+    refused(&["mem", "replay", path, "--memory-log", "x.csv"], 2, &["mem replay does not use --memory-log"]);
     refused(&["mem", "replay"], 2, &["<LOG>"]);
     refused(&["mem"], 2, &[]);
 }
