@@ -28,9 +28,9 @@ use crate::terminal;
 const HISTORY: usize = 10_000;
 const PROMPT: &str = "millpond> ";
 
+// Legible on light and dark backgrounds alike, which green, cyan, yellow and blue of the usual palettes are not.
 const BOLD: &str = "\x1b[1m";
-const GREEN: &str = "\x1b[32m";
-const CYAN: &str = "\x1b[36m";
+const MAGENTA: &str = "\x1b[35m";
 const DIM: &str = "\x1b[2m";
 const RESET: &str = "\x1b[0m";
 
@@ -176,8 +176,7 @@ fn coloured(line: &str) -> Cow<'_, str> {
     for (at, token) in tokens.iter().enumerate() {
         let colour = match token {
             Token::Word(word) if word.quote_style.is_none() && is_keyword(&word.value) => BOLD,
-            Token::SingleQuotedString(_) | Token::DollarQuotedString(_) => GREEN,
-            Token::Number(..) => CYAN,
+            Token::SingleQuotedString(_) | Token::DollarQuotedString(_) => MAGENTA,
             Token::Whitespace(Whitespace::SingleLineComment { .. } | Whitespace::MultiLineComment(_)) => DIM,
             _ => "",
         };
@@ -193,7 +192,7 @@ fn coloured(line: &str) -> Cow<'_, str> {
 }
 
 fn strip(text: &str) -> String {
-    [BOLD, GREEN, CYAN, DIM, RESET].iter().fold(text.to_string(), |text, code| text.replace(code, ""))
+    [BOLD, MAGENTA, DIM, RESET].iter().fold(text.to_string(), |text, code| text.replace(code, ""))
 }
 
 #[cfg(test)]
@@ -204,10 +203,10 @@ mod tests {
     fn words_have_their_colours_and_letters_stay() {
         let text = "select a, 'it''s', 1.5 -- x\nFROM t";
         let expected = format!(
-            "{BOLD}select{RESET} a, {GREEN}'it''s'{RESET}, {CYAN}1.5{RESET} {DIM}-- x\n{RESET}{BOLD}FROM{RESET} t"
+            "{BOLD}select{RESET} a, {MAGENTA}'it''s'{RESET}, 1.5 {DIM}-- x\n{RESET}{BOLD}FROM{RESET} t"
         );
         assert_eq!(coloured(text), expected);
-        assert_eq!(coloured("SELECT 'op"), format!("{BOLD}SELECT{RESET} {GREEN}'op{RESET}"));
+        assert_eq!(coloured("SELECT 'op"), format!("{BOLD}SELECT{RESET} {MAGENTA}'op{RESET}"));
         for text in ["SELECT \"open", "SELECT \"select\", é, $$x$$ /* c */;", "", "SELECT E'a\\n'"] {
             assert_eq!(strip(&coloured(text)), text);
         }
