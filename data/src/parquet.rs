@@ -23,7 +23,7 @@ use rayon::prelude::*;
 
 use crate::{DataError, Files};
 
-/// How column chunks are compressed.
+/// Compression of column chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Codec {
     /// No compression.
@@ -54,7 +54,7 @@ pub struct WrittenFile {
     pub bytes: u64,
 }
 
-/// The properties of generated tables.
+/// Writer properties of generated tables.
 pub(crate) fn properties(codec: Codec) -> WriterProperties {
     WriterProperties::builder()
         .set_compression(codec.compression())
@@ -62,8 +62,8 @@ pub(crate) fn properties(codec: Codec) -> WriterProperties {
         .build()
 }
 
-/// The properties of a file in the layout of `millpond parquet rewrite`, which a device reads fast: V2 pages of 16,384 rows, stored as
-/// they are where compression gains less than a tenth. `sorted` are columns of ascending integers.
+/// Writer properties for the layout of `millpond parquet rewrite`, which a device reads fast: V2 pages of 16,384 rows,
+/// uncompressed if compression saves less than a tenth. `sorted` are columns of ascending integers.
 pub(crate) fn device_layout(schema: &SchemaRef, sorted: &[&str]) -> WriterProperties {
     let mut properties = WriterProperties::builder()
         .set_writer_version(WriterVersion::PARQUET_2_0)
@@ -88,7 +88,8 @@ pub(crate) fn device_layout(schema: &SchemaRef, sorted: &[&str]) -> WriterProper
 
 /// Writes `part(0) … part(num_parts - 1)`, one row group each, and moves the file into place.
 ///
-/// Parts are generated and encoded `threads_of_this_pool` at a time. `progress` is called with the rows of each written part.
+/// Parts are generated and encoded `threads_of_this_pool` at a time. `progress` is called with the row count of each
+/// written part.
 pub(crate) fn write_parts(
     files: &dyn Files,
     path: &Path,
@@ -106,10 +107,10 @@ pub(crate) fn write_parts(
     Ok(WrittenFile { path: path.to_path_buf(), num_rows, num_row_groups: num_parts, bytes })
 }
 
-/// Makes a folder, and those above it, where they are missing.
+/// Creates a folder and its missing parents.
 ///
 /// # Errors
-/// [`DataError::NotAFolder`] if a file has its name, [`DataError::Io`] for everything else.
+/// [`DataError::NotAFolder`] if a file has its name, [`DataError::Io`] for other errors.
 pub(crate) fn make_folder(folder: &Path) -> Result<(), DataError> {
     fs::create_dir_all(folder).map_err(|source| match folder.ancestors().find(|path| path.exists() && !path.is_dir()) {
         Some(file) => DataError::NotAFolder { path: file.to_path_buf() },
@@ -117,7 +118,7 @@ pub(crate) fn make_folder(folder: &Path) -> Result<(), DataError> {
     })
 }
 
-/// Counts the bytes of a file, which a device or a pipe does not tell.
+/// Counts the bytes of a file; a device or a pipe does not report its size.
 pub(crate) struct Counted<W> {
     pub(crate) out: W,
     pub(crate) bytes: u64,
@@ -171,7 +172,7 @@ fn write_to(
     Ok(num_rows)
 }
 
-/// The column chunks of a row group, compressed.
+/// Compressed column chunks of a row group.
 fn encode(
     row_groups: &ArrowRowGroupWriterFactory,
     index: usize,
