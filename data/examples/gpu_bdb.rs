@@ -1,6 +1,7 @@
-//! Writes the tables of gpu-bdb without the command line: `cargo run --release -p millpond-data --example gpu_bdb -- 1 DIR`.
+//! Writes the gpu-bdb tables without the command line: `cargo run --release -p millpond-data --example gpu_bdb -- 1
+//! DIR`.
 //!
-//! Prints one line per table; `millpond gen gpu-bdb` has every option.
+//! Prints one line per table; `millpond gen gpu-bdb` has all options.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;

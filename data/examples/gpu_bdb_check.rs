@@ -1,6 +1,8 @@
-//! Is a folder of gpu-bdb tables what docs/gpu-bdb-data.md promises? `cargo run --release -p millpond-data --example gpu_bdb_check -- DIR`
+//! Checks a folder of gpu-bdb tables against docs/gpu-bdb-data.md: `cargo run --release -p millpond-data --example
+//! gpu_bdb_check -- DIR`
 //!
-//! Prints every broken promise (with `--all` the kept ones too), and the digest of each table; ends with 1 when one is broken.
+//! Prints every broken promise (with `--all` also the kept ones) and the digest of each table; exits with 1 if one is
+//! broken.
 
 #[path = "../tests/acceptance/mod.rs"]
 mod acceptance;

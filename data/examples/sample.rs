@@ -1,4 +1,4 @@
-//! Writes the README's sample again: `cargo sample`.
+//! Rewrites the README's sample: `cargo sample`.
 
 use std::path::Path;
 

@@ -1,36 +1,36 @@
-//! What can go wrong while data is generated.
+//! Errors of data generation.
 
 use std::path::{Path, PathBuf};
 
-/// Why a generator could not do what it was asked.
+/// Reason why a generator failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
     /// The scale factor is not a positive, finite number within the generator's range.
     #[error("scale factor {scale} is not usable; give a number above 0 and at most {most}")]
     Scale { scale: f64, most: f64 },
-    /// The scale factor is outside the range that a suite can be generated at.
+    /// The scale factor is outside the suite's range.
     #[error("scale factor {scale} is not usable; give a number from {least} to {most}")]
     ScaleRange { scale: f64, least: f64, most: f64 },
-    /// No table of that name exists in the suite.
+    /// The suite has no table of that name.
     #[error("no table named '{name}'; the tables are {known}")]
     UnknownTable { name: String, known: String },
-    /// A file or folder could not be made, written or moved into place.
+    /// A file or folder could not be created, written or moved into place.
     #[error("cannot write {}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
-    /// A file lies where a folder is to be.
+    /// A file has the name of a folder to create.
     #[error("cannot make the folder {}: a file has that name; give another folder, or move the file", path.display())]
     NotAFolder { path: PathBuf },
-    /// A file was refused by the rules of the caller's [`Files`](crate::Files), in words that name it.
+    /// The caller's [`Files`](crate::Files) rejected a file; the message names it.
     #[error("{0}")]
     File(String),
-    /// The Parquet writer refused.
+    /// The Parquet writer failed.
     #[error("cannot write {} as Parquet: {source}", path.display())]
     Parquet { path: PathBuf, source: ::parquet::errors::ParquetError },
-    /// A generator gave rows that do not fit their own schema.
+    /// The rows of a generator do not fit their own schema.
     #[error("the generator of '{table}' failed: {source}")]
     Arrow { table: String, source: arrow::error::ArrowError },
-    /// Another part of the same generation has failed and says why, or the caller has stopped it.
+    /// Another part of this generation has failed and reports the reason, or the caller has stopped it.
     #[error("generation has stopped before its end; files that were finished stay")]
     Stopped,
     /// The worker threads could not be started.
@@ -39,7 +39,7 @@ pub enum DataError {
 }
 
 impl DataError {
-    /// True when a file or folder was the trouble.
+    /// True if the error concerns a file or a folder.
     pub fn is_io(&self) -> bool {
         matches!(
             self,

@@ -1,8 +1,8 @@
-//! Where generated files go. A caller may have rules of its own for what is there already: [`Files`] brings them.
+//! Destination of generated files. [`Files`] lets a caller define its own rules for existing files.
 //!
 //! ```text
 //!   prepare, for each file ─► … ─► create ─► written to ─► commit
-//!                                      └─ dropped: what was there is as it was
+//!                                      └─ dropped: an existing file is unchanged
 //! ```
 
 use std::fmt::Debug;
@@ -13,31 +13,31 @@ use tempfile::NamedTempFile;
 
 use crate::DataError;
 
-/// The files of a generation, by the paths that name them.
+/// Output files of a generation, by path.
 pub trait Files: Debug + Send + Sync {
-    /// Tests that the file at `path` can be written, before the work begins. Its folder is there.
+    /// Tests before generation begins that the file at `path` can be written. Its folder exists.
     ///
     /// # Errors
     /// [`DataError`] with the path and the reason.
     fn prepare(&self, path: &Path) -> Result<(), DataError>;
 
-    /// Begins to write the file at `path`, which was prepared.
+    /// Begins to write the file at `path`; `prepare` was called for it.
     ///
     /// # Errors
     /// [`DataError`] with the path and the reason.
     fn create(&self, path: &Path) -> Result<Box<dyn NewFile>, DataError>;
 }
 
-/// A file that is written from its first byte to its last. A drop without [`commit`](Self::commit) leaves what was there.
+/// A file that is written from start to end. Dropping it without [`commit`](Self::commit) keeps the existing file.
 pub trait NewFile: Write + Send {
-    /// What was written takes its place.
+    /// Moves the written file into place.
     ///
     /// # Errors
     /// [`DataError`] with the path and the reason.
     fn commit(self: Box<Self>) -> Result<(), DataError>;
 }
 
-/// A temporary file beside each file, which is renamed. What is there is replaced.
+/// Writes to a temporary file beside the final path and renames it; replaces existing files.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Replaced;
 
@@ -55,7 +55,7 @@ impl Files for Replaced {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut builder = tempfile::Builder::new();
         builder.prefix(".millpond-").suffix("#1");
-        // Others may read it as far as the process's mask allows.
+        // Other users may read the file, as far as the process's umask allows.
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         let file = builder.tempfile_in(folder).map_err(DataError::io(path))?;

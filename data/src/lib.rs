@@ -5,9 +5,9 @@
 //! ```
 //!
 //! Order     row groups are written in part order; parts are generated in parallel.
-//! Same      a file's rows depend on the table and the scale only, never on the number of threads.
-//! Memory    at most one part per thread is held.
-//! Errors    [`DataError`] names the table or the path, and what to try.
+//! Same      a file's rows depend only on the table and the scale, never on the number of threads.
+//! Memory    at most one part per thread.
+//! Errors    [`DataError`] names the table or the path, and suggests a remedy.
 
 #![forbid(unsafe_code)]
 

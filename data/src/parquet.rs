@@ -23,7 +23,7 @@ use rayon::prelude::*;
 
 use crate::{DataError, Files};
 
-/// How column chunks are compressed.
+/// Compression of column chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Codec {
     /// No compression.
@@ -67,8 +67,8 @@ pub(crate) enum Values {
     Few,
 }
 
-/// The properties of a file in the layout of `millpond parquet rewrite`, which a device reads fast: V2 pages of 16,384 rows, stored
-/// uncompressed where compression gains less than a tenth.
+/// Writer properties for the layout of `millpond parquet rewrite`, which a device reads fast: V2 pages of 16,384 rows,
+/// uncompressed if compression saves less than a tenth.
 pub(crate) fn device_layout(
     schema: &SchemaRef,
     codec: Codec,
@@ -98,7 +98,8 @@ pub(crate) fn device_layout(
 
 /// Writes `part(0) … part(num_parts - 1)`, one row group each, and moves the file into place.
 ///
-/// Parts are generated and encoded `threads_of_this_pool` at a time. `progress` is called with the rows of each written part.
+/// Parts are generated and encoded `threads_of_this_pool` at a time. `progress` is called with the row count of each
+/// written part.
 pub(crate) fn write_parts(
     files: &dyn Files,
     path: &Path,
@@ -116,10 +117,10 @@ pub(crate) fn write_parts(
     Ok(WrittenFile { path: path.to_path_buf(), num_rows, num_row_groups: num_parts, bytes })
 }
 
-/// Makes a folder, and those above it, where they are missing.
+/// Creates a folder and its missing parents.
 ///
 /// # Errors
-/// [`DataError::NotAFolder`] if a file has its name, [`DataError::Io`] for everything else.
+/// [`DataError::NotAFolder`] if a file has its name, [`DataError::Io`] for other errors.
 pub(crate) fn make_folder(folder: &Path) -> Result<(), DataError> {
     fs::create_dir_all(folder).map_err(|source| match folder.ancestors().find(|path| path.exists() && !path.is_dir()) {
         Some(file) => DataError::NotAFolder { path: file.to_path_buf() },
@@ -127,7 +128,7 @@ pub(crate) fn make_folder(folder: &Path) -> Result<(), DataError> {
     })
 }
 
-/// Counts the bytes of a file, which a device or a pipe does not tell.
+/// Counts the bytes of a file; a device or a pipe does not report its size.
 pub(crate) struct Counted<W> {
     pub(crate) out: W,
     pub(crate) bytes: u64,
@@ -181,7 +182,7 @@ fn write_to(
     Ok(num_rows)
 }
 
-/// The column chunks of a row group, compressed.
+/// Compressed column chunks of a row group.
 fn encode(
     row_groups: &ArrowRowGroupWriterFactory,
     index: usize,

@@ -1,7 +1,7 @@
-//! Random words that are a function of where they are used, so any row can be made alone.
+//! Random words as a function of their use, so that any row can be generated alone.
 //!
 //! ```text
-//!   word(seed, column, row) ── mix ──► 64 uniform bits      no state, no order
+//!   word(seed, column, row) ── mix ──► 64 uniform bits      no state, any order
 //! ```
 //!
 //! After   Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators" (the SplitMix64 finaliser)
@@ -13,12 +13,12 @@ pub struct ColumnRng {
 }
 
 impl ColumnRng {
-    /// The words of column number `column` under `seed`.
+    /// Random words of column `column` under `seed`.
     pub fn new(seed: u64, column: u64) -> Self {
         Self { key: mix(seed ^ mix(column.wrapping_add(1))) }
     }
 
-    /// The word of `row`.
+    /// Word of `row`.
     pub fn word(self, row: u64) -> u64 {
         mix(self.key.wrapping_add(row.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
     }
@@ -29,7 +29,7 @@ impl ColumnRng {
     }
 }
 
-/// The finaliser: a bijection under which neighbouring words have nothing in common.
+/// The finaliser: a bijection that makes neighbouring words unrelated.
 pub(crate) fn mix(mut word: u64) -> u64 {
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Rows    [`NUM_ROWS`], ordered by `sale_id` and nearly by `sold_on`.
-//! Layout  that of `millpond parquet rewrite`, whose row groups are larger: there is one. `millpond parquet check` finds nothing.
+//! Layout  that of `millpond parquet rewrite`; the file is smaller than one row group. `millpond parquet check` reports
+//!         nothing.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ const PRODUCTS: [(&str, Option<&str>, i128); 12] = [
     ("gift card", None, 5_000),
 ];
 
-/// The schema of the sample.
+/// Schema of the sample.
 pub fn schema() -> SchemaRef {
     Arc::new(Schema::new(vec![
         Field::new("sale_id", DataType::Int64, false),
@@ -59,10 +60,10 @@ pub fn schema() -> SchemaRef {
     ]))
 }
 
-/// The rows `first .. first + num_rows`.
+/// Rows `first .. first + num_rows`.
 ///
 /// # Errors
-/// [`DataError::Arrow`] if the columns did not fit the schema.
+/// [`DataError::Arrow`] if the columns do not fit the schema.
 pub fn rows(first: u64, num_rows: u64) -> Result<RecordBatch, DataError> {
     let rows = first..first + num_rows;
     let column = |index| ColumnRng::new(SEED, index);

@@ -1,15 +1,15 @@
-//! A seed for tests: each commit has its own, so that runs differ, and an environment variable repeats one.
+//! Seeds for tests: each commit has its own, so that runs differ; an environment variable repeats a seed.
 //!
 //! ```text
-//!   variable of the environment ─► digits of the commit ─► 0x5eed, where there is neither
+//!   environment variable ─► digits of the commit ─► 0x5eed if neither exists
 //! ```
 //!
-//! Tests print the seed that they ran with, so that a failure can be had again: `MILLPOND_FUZZ_SEED=1a2b3c4d cargo test …`.
+//! Tests print their seed, so that a failure can be reproduced: `MILLPOND_FUZZ_SEED=1a2b3c4d cargo test …`.
 
-/// The hexadecimal seed that the environment's `variable` names; without it, the first eight digits of the commit.
+/// The hexadecimal seed in environment variable `variable`; without it, the first eight digits of the commit.
 ///
 /// # Panics
-/// When the variable names no hexadecimal number: another seed in its place would not show the failure again.
+/// If the variable is not a hexadecimal number: another seed would not reproduce the failure.
 pub fn of_commit(variable: &str) -> u64 {
     match std::env::var(variable) {
         Ok(named) => hexadecimal(&named).unwrap_or_else(|| panic!("{variable}={named} is no hexadecimal number")),
@@ -22,7 +22,7 @@ fn hexadecimal(text: &str) -> Option<u64> {
     u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
 }
 
-/// The commit's first digits, as git says.
+/// First digits of the commit, from git.
 fn commit() -> Option<String> {
     let mut git = std::process::Command::new("git");
     let output = git.args(["rev-parse", "--short=8", "HEAD"]).current_dir(env!("CARGO_MANIFEST_DIR")).output();

@@ -4,7 +4,7 @@
 //!   millpond gen tpch --scale 0.01 --out DIR   ──►   DIR/lineitem.parquet  DIR/orders.parquet  …
 //! ```
 //!
-//! Rows     those of the TPC's own generator, made by the tpchgen crate; money is DECIMAL(15, 2).
+//! Rows     those of the TPC's own generator, from the tpchgen crate; money is DECIMAL(15, 2).
 //! Groups   one row group per 2²⁰ rows, and at least four for tables above 4,000 rows.
 //! Note     derived from TPC-H; results are not comparable with published TPC-H results.
 
@@ -26,11 +26,11 @@ use tpchgen_arrow::{
 use crate::parquet::{DICTIONARY_BYTES, Values, device_layout, make_folder, write_parts};
 use crate::{Codec, DataError, Files, Replaced, WrittenFile};
 
-/// Above this scale the generator's 32-bit part numbers no longer fit.
+/// Maximum scale: above it the generator's 32-bit part numbers overflow.
 const MAX_SCALE: f64 = 100_000.0;
 /// Rows of a full row group.
 const ROW_GROUP_ROWS: u64 = 1 << 20;
-/// Tables above this many rows get several row groups at any scale.
+/// Row count above which a table has several row groups at any scale.
 const SEVERAL_GROUPS_ABOVE: u64 = 4_000;
 const BATCH_ROWS: usize = 65_536;
 
@@ -92,7 +92,7 @@ impl Table {
         Table::Lineitem,
     ];
 
-    /// The name in SQL and of the file.
+    /// Name in SQL, and of the file.
     pub fn name(self) -> &'static str {
         match self {
             Table::Nation => "nation",
@@ -117,7 +117,7 @@ impl Table {
         })
     }
 
-    /// Rows at `scale`; exact for every table but `lineitem`, whose orders have one to seven lines each.
+    /// Rows at `scale`; exact except for `lineitem`, whose orders have one to seven lines each.
     pub fn approximate_rows(self, scale: f64) -> u64 {
         let per_unit = match self {
             Table::Nation => return 25,
@@ -138,7 +138,7 @@ impl Table {
         rows.div_ceil(ROW_GROUP_ROWS).max(least) as usize
     }
 
-    /// The schema of the table.
+    /// Schema of the table.
     pub fn schema(self) -> SchemaRef {
         match self {
             Table::Nation => NationArrow::schema_ref(),
@@ -155,7 +155,8 @@ impl Table {
     /// The rows of part `part` (from 0) of `num_parts`.
     ///
     /// # Errors
-    /// [`DataError::Scale`] for a scale that is not positive and finite; [`DataError::Arrow`] from the generator.
+    /// [`DataError::Scale`] for a scale that is not finite, not positive or too large; [`DataError::Arrow`] from the
+    /// generator.
     pub fn part(self, scale: f64, part: usize, num_parts: usize) -> Result<Vec<RecordBatch>, DataError> {
         check_scale(scale)?;
         let (part, num_parts) = (part as i32 + 1, num_parts as i32);
@@ -189,21 +190,21 @@ impl Table {
     }
 }
 
-/// What to generate, and how.
+/// Options of a generation.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// 1 is about 1 GB of raw text.
+    /// Scale factor; 1 is about 1 GB of raw text.
     pub scale: f64,
-    /// The folder to fill; made when it is missing.
+    /// Output folder; created if missing.
     pub out: PathBuf,
-    /// The tables to write.
+    /// Tables to write.
     pub tables: Vec<Table>,
     /// Generator threads; 0 means one per core.
     pub threads: usize,
     pub codec: Codec,
-    /// The rules for files that exist already.
+    /// Rules for existing files.
     pub files: Arc<dyn Files>,
-    /// Set from outside, it ends the generation in [`DataError::Stopped`].
+    /// Set by the caller to end the generation with [`DataError::Stopped`].
     pub stop: Arc<AtomicBool>,
 }
 
@@ -220,7 +221,7 @@ impl Options {
 /// `progress` is called from any thread with the table and the rows just written.
 ///
 /// # Errors
-/// [`DataError`]; files that were finished stay, a half-written one does not.
+/// [`DataError`]; finished files are kept, a partial file is not.
 pub fn generate(options: &Options, progress: &(dyn Fn(Table, u64) + Sync)) -> Result<Vec<WrittenFile>, DataError> {
     check_scale(options.scale)?;
     make_folder(&options.out)?;

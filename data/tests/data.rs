@@ -1,4 +1,4 @@
-//! Generated files: the rows they promise, the same for any number of threads, and clear refusals.
+//! Generated files: the promised rows, equal for any number of threads, and clear errors.
 
 use std::fs::File;
 use std::path::Path;

@@ -1,8 +1,8 @@
-//! Files of other writers: parquet-rs reads them, so that a decoder of ours can be compared with it.
+//! Files of other writers: parquet-rs reads them, so that our decoders can be compared with it.
 //!
 //! ```text
-//!   foreign/files                       read, and row_id counts        parquet-testing            read, and flat
-//!   those of them in REFUSED            an error                       parquet-testing/refused    an error
+//!   foreign/files                       readable, and row_id counts    parquet-testing            readable, and flat
+//!   those in REFUSED                    an error                       parquet-testing/refused    an error
 //!                                                                      parquet-testing/bad_data   an error or rows
 //! ```
 
@@ -14,13 +14,13 @@ use arrow::datatypes::Int32Type;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::errors::ParquetError;
 
-/// What DuckDB writes in version 2 and parquet-rs refuses: deltas of an INT32 are those of 64 bits there.
+/// Files of DuckDB in version 2 that parquet-rs rejects: DuckDB computes deltas of INT32 in 64 bits.
 const REFUSED: [&str; 2] = [
     "duckdb-0099-int32-v2-lz4-nulls_runs-rows1000.parquet",
     "duckdb-0102-uint32-v2-brotli-nulls_none-rows2500-page1024b-group2048.parquet",
 ];
 
-/// The Parquet files of a folder, by name.
+/// Parquet files of a folder, by name.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).expect("folder");
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("entry").path()).collect();
@@ -83,7 +83,7 @@ fn refused_files_are_an_error() {
 
 #[test]
 fn broken_files_never_panic() {
-    // One of them is read: its dictionary codes have zero bits, which the format does not forbid.
+    // One file is readable: its dictionary codes have zero bits, which the format does not forbid.
     let read: Vec<usize> = foreign("parquet-testing/bad_data")
         .iter()
         .filter_map(|path| read(path).ok())

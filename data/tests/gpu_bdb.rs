@@ -1,4 +1,4 @@
-//! gpu-bdb's tables: what docs/gpu-bdb-data.md promises, the same from any thread or part, and clear refusals.
+//! Tables of gpu-bdb: the promises of docs/gpu-bdb-data.md, equality over threads and parts, and clear errors.
 
 mod acceptance;
 
@@ -45,7 +45,7 @@ fn promises_of_the_specification_are_kept_at_a_hundredth() {
     assert!(broken.is_empty() && report.findings.len() > 500, "{broken:#?}");
 }
 
-/// Rows and digests of version 1 of the generator at scale 0.01. Other values need another `GENERATOR_VERSION`.
+/// Rows and digests of generator version 1 at scale 0.01. Other values require another `GENERATOR_VERSION`.
 #[test]
 fn values_are_those_of_every_machine() {
     let expected: BTreeMap<&str, (u64, u64)> = DIGESTS.iter().copied().collect();
@@ -92,7 +92,7 @@ fn any_part_alone_has_the_rows_of_the_whole() {
     let data = data();
     for table in Table::ALL {
         let units = data.num_units(table);
-        // Calendars and demographics are as simple as they are long.
+        // Only the beginning: calendars and demographics are simple but long.
         let end = units.min(20_000);
         let whole = digest(&batches(&data, table, 0..end, Format::default()));
         let mut parts = Vec::new();
@@ -155,7 +155,7 @@ fn without_plants_only_the_formulas_are_left() {
     let bare = DataSet::new(0.01, DEFAULT_SEED, false).expect("data");
     assert_eq!((bare.num_units(Table::StoreSales), bare.num_units(Table::WebSales)), (900, 900));
     assert_eq!((bare.num_units(Table::WebClickstreams), bare.num_units(Table::ProductReviews)), (900, 9_009));
-    // Tickets of the formulas are the same with and without.
+    // Tickets of the formulas are equal with and without plants.
     let regular = |data: &DataSet| digest(&batches(data, Table::StoreSales, 0..900, Format::default()));
     assert_eq!(regular(&bare), regular(&data()));
 }
@@ -236,7 +236,7 @@ fn refusals_name_the_value_or_the_path() {
     refused(&occupied, "file");
     fs::write(folder.path().join("store"), "not a folder").expect("file");
     refused(folder.path(), "store");
-    // The final name of a part is taken by a folder that is not empty.
+    // A non-empty folder occupies the final name of a part.
     let other = tempfile::tempdir().expect("folder");
     fs::create_dir_all(other.path().join("reason/part-00000.parquet/inside")).expect("folder");
     refused(other.path(), "part-00000.parquet");

@@ -1,11 +1,11 @@
-//! Paths of this machine whose names have characters that patterns and addresses take for their own.
+//! Local paths with characters that DataFusion reads as a glob pattern or a URL.
 //!
 //! ```text
-//!   'a[1].csv'   a pattern in DataFusion's eyes: finds a1.csv      there is such a file ─► file:///…/a[1].csv, that very one
-//!   'a:b.csv'    the address b.csv of a scheme a                   COPY … TO 'a[1].csv' ─► the same, whether it is there or not
+//!   'a[1].csv'   DataFusion: a pattern that finds a1.csv       if the file exists ─► file:///…/a[1].csv, that file
+//!   'a:b.csv'    DataFusion: a URL, path b.csv of scheme a     COPY … TO 'a[1].csv' ─► a file URL, existing or not
 //! ```
 //!
-//! Left   what has `://`, what has no such character, and patterns that are no file's name.
+//! Left   unchanged: names with `://`, names without such characters, and patterns that are no file's name.
 
 use std::path::{Path, PathBuf};
 
@@ -14,26 +14,26 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use url::Url;
 
-/// The address of what is read by this name: of the file or folder that has exactly this name, where there is one.
+/// Address of a source: a file URL if a file or folder with exactly this name exists, else `path` itself.
 pub fn of_source(path: &str) -> String {
     own(path, Path::exists)
 }
 
-/// The address of what is written under this name.
+/// Address of a write target.
 pub fn of_target(path: &str) -> String {
     own(path, |_| true)
 }
 
-/// The path of an address that one of these made; other texts are paths themselves.
+/// Path of an address that one of these functions returned; any other text is a path itself.
 pub fn path_of(address: &str) -> PathBuf {
     let url = Url::parse(address).ok().filter(|url| url.scheme() == "file" && address.contains("://"));
     url.and_then(|url| url.to_file_path().ok()).unwrap_or_else(|| PathBuf::from(address))
 }
 
-/// A plan whose COPY writes, and whose CREATE EXTERNAL TABLE reads, what its path and its names of partition columns say.
+/// Rewrites COPY and CREATE EXTERNAL TABLE to use the paths and partition column names literally.
 ///
 /// # Errors
-/// None: DataFusion's walk over a plan can have some.
+/// None of its own; the signature is that of DataFusion's tree walk.
 pub fn in_plan(plan: LogicalPlan) -> Result<LogicalPlan> {
     let plan = plan.transform_down(|node| {
         Ok(match node {
@@ -52,14 +52,14 @@ pub fn in_plan(plan: LogicalPlan) -> Result<LogicalPlan> {
     plan.map(|plan| plan.data)
 }
 
-/// Takes the quotes off a name: DataFusion has those of partition columns as they are written.
+/// Removes the quotes around a name: DataFusion keeps those of partition columns.
 pub(crate) fn unquote(name: &mut String) {
     if let Some(inner) = name.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
         *name = inner.replace("\"\"", "\"");
     }
 }
 
-/// True for a path that DataFusion takes for something else.
+/// True for a path that DataFusion would read as a pattern or a URL.
 fn is_odd(path: &str) -> bool {
     let is_address = path.contains("://");
     !is_address && (path.contains(['*', '?', '[', '{']) || (!path.starts_with('/') && Url::parse(path).is_ok()))

@@ -1,20 +1,20 @@
-//! What the engine asks of an operator: the trait behind which each operator's placement lies. How its device nodes become segments
-//! of a program is its [`Cut`].
+//! The trait that the engine requires of an operator; it contains the operator's placement. [`Cut`] splits its device
+//! nodes into segments of a program.
 //!
 //! ```text
-//!   placement walks a plan from its root, and asks the operators of the registry about each node, in their order
+//!   placement walks a plan from its root and offers each node to the operators of the registry, in their order
 //!
-//!     SortExec        [ filter, project, …, sort ].place(node, to) ──► None: the node is another operator's
-//!       FilterExec                                     │          └──► Some(placed): with all that is below it
+//!     SortExec        [ filter, project, …, sort ].place(node, to) ──► None: the node belongs to another operator
+//!       FilterExec                                     │          └──► Some(placed): with the whole subtree below it
 //!         Scan                                         │
-//!                                      to.place(input)   an input, by the same walk
-//!                                      to.upload(…)      an input that stays on the CPU, as the source of a device subtree
+//!                                      to.place(input)   places an input, by the same walk
+//!                                      to.upload(…)      a CPU input, as the source of a device subtree
 //!                                      to.stay(…)        the node stays on the CPU, for a reason that EXPLAIN prints
 //! ```
 //!
-//! Ground    this file imports no operator. Placement imports none either: it asks operators through this trait. The list of all
-//!           is [`operator::registry`](crate::operator::registry), which only a session imports.
-//! Open      a crate that uses the engine adds operators with [`MillpondBuilder::operator`](crate::MillpondBuilder::operator).
+//! Ground    this file imports no operator, and neither does placement: it calls operators through this trait. The list
+//!           of all operators is [`operator::registry`](crate::operator::registry), which only a session imports.
+//! Open      other crates add operators with [`MillpondBuilder::operator`](crate::MillpondBuilder::operator).
 //! Refusals  are reasons, not errors: no plan that DataFusion can run fails in placement.
 
 use std::fmt;
@@ -32,7 +32,8 @@ use crate::placement::walk::Placing;
 use crate::program::contract::Cut;
 use crate::reason::Reason;
 
-/// One operator: which nodes of a CPU plan it stands for, and when it may. One without a device form has an empty [`Cut`].
+/// An operator: which nodes of a CPU plan it replaces, and under which conditions. Without a device form its [`Cut`] is
+/// empty.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -70,19 +71,19 @@ use crate::reason::Reason;
 /// # Ok::<_, millpond::EngineError>(())
 /// ```
 pub trait DeviceOperator: Cut {
-    /// Its name in the registry. An operator that is added takes the place of an earlier one of the same name.
+    /// Name in the registry. An added operator replaces an earlier one of the same name.
     fn name(&self) -> &'static str;
 
-    /// Places `node` and everything below it. `None`: the node is not this operator's.
+    /// Places `node` and everything below it. `None`: the node does not belong to this operator.
     ///
     /// # Errors
-    /// DataFusion's, when it refuses changed inputs. A node that the device cannot run is no error: it [stays](Placing::stay).
+    /// DataFusion's, if it refuses changed inputs. A node that the device cannot run [stays](Placing::stay): no error.
     fn place(&self, _node: &Arc<dyn ExecutionPlan>, _to: &Placing<'_>) -> Option<Result<Placed>> {
         None
     }
 
-    /// Whether `node`, in its CPU form or its device form, works on the rows that it reads: if so, it counts as an operator in
-    /// reports, and its staying on the CPU is a fallback. `None`: the node is not this operator's.
+    /// True if `node`, in its CPU or device form, processes the rows it reads: reports then count it as an operator,
+    /// and a CPU placement as a fallback. `None`: the node does not belong to this operator.
     fn works(&self, node: &dyn ExecutionPlan) -> Option<bool>;
 
     /// True for this operator's own device nodes.
@@ -95,13 +96,13 @@ pub trait DeviceOperator: Cut {
         false
     }
 
-    /// A node above `tree` that leaves out the first `skip` rows, and of the others gives exactly the first `fetch`. Placement asks
-    /// for it where a node stops after some rows. `None`: this operator does not limit.
+    /// A node above `tree` that skips the first `skip` rows and returns exactly the first `fetch` of the others.
+    /// Placement calls this where a node stops after some rows. `None`: this operator does not limit.
     fn limit(&self, _tree: &DeviceTree, _skip: usize, _fetch: Option<usize>) -> Option<Arc<dyn ExecutionPlan>> {
         None
     }
 
-    /// A node above `tree` that gives the rows of the CPU plan `node` in `order`, the first `fetch` of them. Placement asks for it
+    /// A node above `tree` that returns the first `fetch` rows of the CPU plan `node` in `order`. Placement calls this
     /// where the device has lost an order. `None`: this operator does not sort.
     fn sort(
         &self,
@@ -115,52 +116,53 @@ pub trait DeviceOperator: Cut {
     }
 }
 
-/// The operators that a session's plans are placed with. Its clones share one list.
+/// Operators that place a session's plans. Clones share one list.
 #[derive(Clone, Default)]
 pub struct Operators {
     list: Arc<RwLock<OperatorList>>,
 }
 
-/// Operators in the order in which they are asked.
+/// Operators in the order in which placement calls them.
 type OperatorList = Arc<[Arc<dyn DeviceOperator>]>;
 
-/// What placement made of a subtree.
+/// Result of placing a subtree.
 pub enum Placed {
     /// A device subtree without its upper border.
     Device(DeviceTree),
-    /// A plan that runs on the CPU (device subtrees inside it have their borders), and reasons that no border shows yet.
+    /// A plan that runs on the CPU (device subtrees inside it have their borders), and reasons not yet shown by any
+    /// border.
     Host {
         /// The plan.
         plan: Arc<dyn ExecutionPlan>,
-        /// Reasons that no border shows yet.
+        /// Reasons not yet shown by any border.
         pending: Vec<Reason>,
     },
 }
 
-/// A device subtree, and what is known of its output.
+/// A device subtree and the known properties of its output.
 #[derive(Debug, Clone)]
 pub struct DeviceTree {
     /// Its top node.
     pub plan: Arc<dyn ExecutionPlan>,
-    /// What DataFusion planned for the same rows.
+    /// DataFusion's plan for the same rows.
     pub cpu: Arc<dyn ExecutionPlan>,
     /// Types, widths and ranges of its columns.
     pub columns: Vec<ColumnInfo>,
-    /// At most this many rows leave it, because a limit was built into its top node.
+    /// Maximum number of output rows, if a limit was built into the top node.
     pub row_limit: Option<usize>,
     /// The rows leave it sorted.
     pub sorted: bool,
-    /// Its number of rows is not that of a scan: an aggregate, a join or a union is inside.
+    /// The row count is not that of a scan: the subtree contains an aggregate, a join or a union.
     pub aggregated: bool,
 }
 
 impl Operators {
-    /// A registry of these operators, which are asked in this order.
+    /// A registry of these operators, in calling order.
     pub fn new(operators: impl IntoIterator<Item = Arc<dyn DeviceOperator>>) -> Self {
         Self { list: Arc::new(RwLock::new(operators.into_iter().collect())) }
     }
 
-    /// Adds an operator to this registry and its clones, in the place of an earlier one of the same name. Plans that are made later
+    /// Adds an operator to this registry and its clones, replacing an earlier one of the same name. Only later plans
     /// see it.
     pub fn add(&self, operator: Arc<dyn DeviceOperator>) {
         let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
@@ -177,19 +179,19 @@ impl Operators {
         Arc::clone(&self.list.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The same operators, as a program asks them.
+    /// The same operators, as a program's [`Cut`]s.
     pub fn cuts(&self) -> Arc<[Arc<dyn Cut>]> {
         self.all().iter().map(|operator| Arc::clone(operator) as Arc<dyn Cut>).collect()
     }
 
-    /// True for operators that work on table rows: those that may run on the device, and whose running on the CPU is a fallback.
-    /// Scans, one-row plans, catalog statements, EXPLAIN and pass-through nodes do not count.
+    /// True for operators that process table rows: those that may run on the device, and whose CPU placement is a
+    /// fallback. Scans, one-row plans, catalog statements, EXPLAIN and pass-through nodes do not count.
     pub fn counts(&self, node: &dyn ExecutionPlan) -> bool {
         let works = self.all().iter().find_map(|operator| operator.works(node));
         works.unwrap_or_else(|| is_cpu_operator(node)) && reads_rows(node)
     }
 
-    /// True for plans in which there are rows that [may never end](DeviceOperator::may_never_end).
+    /// True for plans with rows that [may never end](DeviceOperator::may_never_end).
     pub fn may_never_end(&self, plan: &dyn ExecutionPlan) -> bool {
         let own = self.all().iter().any(|operator| operator.may_never_end(plan));
         own || plan.children().into_iter().any(|child| self.may_never_end(child.as_ref()))
@@ -207,14 +209,14 @@ impl fmt::Debug for Operators {
     }
 }
 
-/// True for DataFusion's operators over rows that no device operator stands for.
+/// True for DataFusion's row operators that have no device operator.
 fn is_cpu_operator(node: &dyn ExecutionPlan) -> bool {
     let name = node.name();
     let kinds = ["Join", "Window", "TopK"];
     kinds.iter().any(|kind| name.contains(kind)) || name == "UnnestExec"
 }
 
-/// True when a scan lies below: something with more rows than a constant.
+/// True if the plan contains a scan, that is, more rows than a constant.
 fn reads_rows(plan: &dyn ExecutionPlan) -> bool {
     let children = plan.children();
     if children.is_empty() {

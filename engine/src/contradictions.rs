@@ -1,9 +1,10 @@
-//! Filters that no row passes, where DataFusion finds that out while it pushes them down: `n = 1 AND n = 2` above an aggregation.
+//! Filters that no row passes, where DataFusion detects that while it pushes them down: `n = 1 AND n = 2` above an
+//! aggregation.
 //!
-//!   Filter (n = 1 AND n = 2) ─► nothing          DataFusion alone: false has no columns, goes below the aggregation, and sum(x) of no rows
-//!     Aggregate sum(x) AS n                      is a row all the same
+//!   Filter (n = 1 AND n = 2) ─► nothing      DataFusion alone: `false` has no columns and moves below the aggregation,
+//!     Aggregate sum(x) AS n                  but sum(x) of no rows is still a row
 //!
-//! Each node is looked at before DataFusion's rule has it, so that a filter never leaves its place as `false`.
+//! Each node is checked before DataFusion's rule sees it, so that a filter is never pushed down as `false`.
 
 use std::sync::Arc;
 
@@ -20,12 +21,12 @@ use datafusion::scalar::ScalarValue;
 /// DataFusion's rule that simplifies filters and pushes them down.
 pub(crate) const RULE: &str = "push_down_filter";
 
-/// The rule, which finds no filter that no row passes.
+/// Wraps the rule so that it never sees a filter that no row passes.
 pub(crate) fn guarded(rule: Arc<dyn OptimizerRule + Send + Sync>) -> Arc<dyn OptimizerRule + Send + Sync> {
     Arc::new(EmptyFirst(rule))
 }
 
-/// A rule that works from the top down, and sees no filter that no row passes.
+/// Wrapper of a top-down rule that replaces such filters first.
 #[derive(Debug)]
 struct EmptyFirst(Arc<dyn OptimizerRule + Send + Sync>);
 
@@ -49,7 +50,7 @@ impl OptimizerRule for EmptyFirst {
     }
 }
 
-/// True for a filter of which DataFusion finds a part that is false or NULL for every row.
+/// True for a filter with a part that DataFusion proves false or NULL for every row.
 fn passes_none(filter: &Filter) -> Result<bool> {
     let never =
         |part: &Expr| matches!(part, Expr::Literal(ScalarValue::Boolean(Some(false) | None) | ScalarValue::Null, _));
@@ -57,7 +58,7 @@ fn passes_none(filter: &Filter) -> Result<bool> {
     if parts.iter().any(|part| never(part)) {
         return Ok(true);
     }
-    // DataFusion finds that of parts that say what one column is equal to. Most filters have no two of these.
+    // DataFusion proves that from several equalities on one column. Most filters do not have two of them.
     let columns: Vec<_> = parts.iter().map(|part| equated(part)).collect();
     let is_shared = |column: &&Column| columns.iter().flatten().filter(|other| other == &column).count() > 1;
     let met = parts.iter().zip(&columns).filter(|(_, column)| column.as_ref().is_some_and(is_shared));
@@ -68,7 +69,7 @@ fn passes_none(filter: &Filter) -> Result<bool> {
     Ok(simplify_predicates(met)?.iter().any(never))
 }
 
-/// The column that a part says is equal to a constant.
+/// The column that a part compares for equality with a constant.
 fn equated(part: &Expr) -> Option<&Column> {
     let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = part else { return None };
     match (left.as_ref(), right.as_ref()) {

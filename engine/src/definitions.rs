@@ -1,9 +1,10 @@
-//! Definitions that replace a table: the one that is there goes when the new one is whole.
+//! Definitions that replace a table: the old table is removed only after the new one is complete.
 //!
-//!   CREATE OR REPLACE [EXTERNAL] TABLE t ─► its query is run, its files are looked at ─┬─ done ───────────► the old t out, the new one in
-//!                                                                                     └─ failed, dropped ─► the old t, as it was
+//!   CREATE OR REPLACE [EXTERNAL] TABLE t ─► query runs, files are read ─┬─ done ───► old t removed, new registered
+//!                                                                       └─ failed ─► old t unchanged
 //!
-//! Left   to DataFusion: all other definitions. `context().sql()` does not come here: DataFusion removes the old table first.
+//! Left   to DataFusion: all other definitions. `context().sql()` bypasses this module: DataFusion removes the old
+//!        table first.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,10 +17,11 @@ use datafusion::logical_expr::{
     CreateExternalTable, CreateMemoryTable, DdlStatement, LogicalPlan, LogicalPlanBuilder, TableType,
 };
 
-/// Held while one table takes the place of another: a catalog does that in two steps.
+/// Held while one table replaces another: a catalog does that in two steps.
 static REPLACING: Mutex<()> = Mutex::new(());
 
-/// Executes a logical plan as [`SessionContext::execute_logical_plan`] does; a table that is to be replaced stays if that fails.
+/// Executes a logical plan as [`SessionContext::execute_logical_plan`] does; if that fails, a table to be replaced
+/// remains.
 ///
 /// # Errors
 /// DataFusion's.
@@ -36,10 +38,10 @@ pub(crate) async fn execute(context: &SessionContext, plan: LogicalPlan) -> Resu
     Ok(DataFrame::new(context.state(), LogicalPlanBuilder::empty(false).build()?))
 }
 
-/// Registers a table, in the place of the one of its name if there is one.
+/// Registers a table, replacing an existing one of its name.
 ///
 /// # Errors
-/// The catalog's; then the old table is there again.
+/// The catalog's; the old table is registered again in that case.
 pub(crate) fn replace(context: &SessionContext, name: TableReference, table: Arc<dyn TableProvider>) -> Result<()> {
     let _replacing = REPLACING.lock().unwrap_or_else(PoisonError::into_inner);
     let old = match context.table_exist(name.clone())? {
@@ -53,14 +55,15 @@ pub(crate) fn replace(context: &SessionContext, name: TableReference, table: Arc
     registered.map(drop)
 }
 
-/// True for names that DataFusion refuses in a table.
+/// True for duplicate column names, which DataFusion refuses in a table.
 pub(crate) fn has_equal_names(input: &LogicalPlan) -> bool {
     let mut names: Vec<&String> = input.schema().fields().iter().map(|field| field.name()).collect();
     names.sort_unstable();
     names.windows(2).any(|pair| pair[0] == pair[1])
 }
 
-/// True where DataFusion would remove a table first. What it refuses before that is left to it, with its own words.
+/// True if DataFusion would remove the old table first. Statements that it refuses before that are left to it and its
+/// messages.
 async fn replaces_rows(context: &SessionContext, create: &CreateMemoryTable) -> bool {
     let may = create.or_replace && !create.if_not_exists && !create.temporary && !has_equal_names(&create.input);
     may && context.table(create.name.clone()).await.is_ok()
@@ -76,7 +79,7 @@ async fn replace_by_rows(context: &SessionContext, create: CreateMemoryTable) ->
     replace(context, create.name, Arc::new(table))
 }
 
-/// The same for a table of files. A view is not replaced by one.
+/// Like `replaces_rows`, for a table of files. A table of files does not replace a view.
 async fn replaces_files(context: &SessionContext, create: &CreateExternalTable) -> bool {
     let may = create.or_replace && !create.if_not_exists && !create.temporary;
     let is_table = |table: Arc<dyn TableProvider>| table.table_type() == TableType::Base;

@@ -1,9 +1,9 @@
-//! What can go wrong in the engine, and the questions callers ask about it.
+//! Errors of the engine, and predicates for callers.
 //!
 //!   EngineError ─► DataFusionError::External ─► … contexts … ─► EngineError::find ─► predicates
 //!
-//! Facts are fields; messages are made from them. Towards DataFusion an [`EngineError`] travels inside
-//! `External`; [`EngineError::find`] takes it out again, whatever was wrapped around it.
+//! Facts are fields; messages are formatted from them. In DataFusion an [`EngineError`] is wrapped in `External`;
+//! [`EngineError::find`] unwraps it, whatever contexts surround it.
 
 use std::error::Error;
 
@@ -15,12 +15,12 @@ use crate::panics::Whose;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The device that was asked for is not there.
+    /// The requested device does not exist.
     #[error("device {device} is not available: {reason}; choose device auto or cpu to run on the CPU")]
     DeviceMissing {
-        /// The device as it was asked for.
+        /// The device as requested.
         device: String,
-        /// Why it is not there.
+        /// Why it is missing.
         reason: String,
     },
     /// `millpond.fallback = 'error'`, and part of the query would run on the CPU.
@@ -36,22 +36,22 @@ pub enum EngineError {
     /// No option has this name.
     #[error("there is no option {name}{}", match .suggestion { Some(s) => format!("; did you mean {s}?"), None => String::new() })]
     UnknownOption {
-        /// The name that was given.
+        /// The unknown name.
         name: String,
         /// The nearest name.
         suggestion: Option<String>,
     },
-    /// The option exists, but not with this value.
+    /// The option exists, but does not accept this value.
     #[error("option {name} cannot be '{value}': it takes {expected}")]
     OptionValue {
         /// The option.
         name: String,
-        /// The value that was given.
+        /// The rejected value.
         value: String,
-        /// The values that it takes.
+        /// The accepted values.
         expected: String,
     },
-    /// The option is chosen when a device opens, and one is open.
+    /// The option is fixed when a device opens, and a device is open.
     #[error(
         "option {name} cannot become '{value}' while the device is open: it is {now} since the session began; \
          start a session with {}{value} or {}={value}",
@@ -61,9 +61,9 @@ pub enum EngineError {
     OptionFixed {
         /// The option.
         name: String,
-        /// The value that was given.
+        /// The rejected value.
         value: String,
-        /// The value that it has.
+        /// The current value.
         now: String,
     },
     /// A file that an option names cannot be written.
@@ -76,12 +76,12 @@ pub enum EngineError {
         /// The system's reason.
         reason: String,
     },
-    /// The device failed while a query ran, and the CPU may not take over.
+    /// The device failed during a query, and a CPU fallback is not possible.
     #[error("the device could not finish the query: {what}")]
     DeviceTrouble {
-        /// The trouble, in words.
+        /// Description of the failure.
         what: String,
-        /// The CPU may not take over (`millpond.fallback = 'error'`).
+        /// A CPU fallback is forbidden (`millpond.fallback = 'error'`).
         forbidden: bool,
         /// The device is lost.
         lost: bool,
@@ -96,26 +96,26 @@ pub enum EngineError {
     Forked {
         /// The name of the device.
         device: String,
-        /// The process that opened it.
+        /// ID of the process that opened it.
         opened_by: u32,
     },
-    /// A state that has a device was to get one.
+    /// A device was to be added to a session state that already has one.
     #[error("this session state has a device: with_millpond is called once, on a state that Millpond has not built")]
     HasDevice,
-    /// A run whose launches were skipped, as it was told to.
+    /// The run skipped its launches, as requested by an option.
     #[error(
         "millpond.debug_sim_skip_launches is on, and this plan ran without its kernels, so it has no answer{}; \
          set the option to false for one",
         match .trouble { Some(trouble) => format!(" ({trouble})"), None => String::new() }
     )]
     LaunchesSkipped {
-        /// An error beside the missing answer.
+        /// An additional error of the run.
         trouble: Option<String>,
     },
-    /// A rule of this crate was broken; the query is refused rather than answered wrongly.
+    /// An invariant of this crate was violated; the query is refused rather than answered wrongly.
     #[error("internal error of the engine: {what}")]
     Internal {
-        /// The rule, in words.
+        /// Description of the invariant.
         what: String,
     },
     /// Code panicked while a statement was planned or ran.
@@ -124,7 +124,7 @@ pub enum EngineError {
         match .place { Some(place) => format!(" at {place}"), None => String::new() }
     )]
     Panicked {
-        /// Whose code it was.
+        /// Owner of the code that panicked.
         whose: Whose,
         /// The panic's message.
         message: String,
@@ -149,43 +149,43 @@ impl EngineError {
         None
     }
 
-    /// True when a device that was asked for is absent.
+    /// True if a requested device is absent.
     pub fn is_device_missing(&self) -> bool {
         matches!(self, Self::DeviceMissing { .. })
     }
 
-    /// True when the query needed the CPU although `millpond.fallback = 'error'`.
+    /// True if the query needed the CPU although `millpond.fallback = 'error'`.
     pub fn is_forbidden_fallback(&self) -> bool {
         matches!(self, Self::FallbackForbidden { .. } | Self::DeviceTrouble { forbidden: true, .. })
     }
 
-    /// True for an unknown option or a value that an option does not take.
+    /// True for an unknown option or a value that an option does not accept.
     pub fn is_usage(&self) -> bool {
         matches!(self, Self::UnknownOption { .. } | Self::OptionValue { .. } | Self::OptionFixed { .. })
     }
 
-    /// True when a file cannot be written.
+    /// True if a file cannot be written.
     pub fn is_file(&self) -> bool {
         matches!(self, Self::File { .. })
     }
 
-    /// True when a run skipped its launches, as `millpond.debug_sim_skip_launches` asks, and came to its end otherwise.
+    /// True if a run skipped its launches because of `millpond.debug_sim_skip_launches`, and otherwise completed.
     pub fn is_skipped(&self) -> bool {
         matches!(self, Self::LaunchesSkipped { trouble: None })
     }
 
-    /// True when code panicked.
+    /// True if code panicked.
     pub fn is_panic(&self) -> bool {
         matches!(self, Self::Panicked { .. })
     }
 
-    /// An error for a broken rule of this crate.
+    /// Error for a violated invariant of this crate.
     pub fn internal(what: impl Into<String>) -> Self {
         Self::Internal { what: what.into() }
     }
 }
 
-/// How the command line sets the option.
+/// Command-line flag that sets the option.
 fn flag_of(name: &str) -> String {
     match name {
         "millpond.memory_resource" => "--allocator ".into(),
@@ -198,22 +198,22 @@ fn variable_of(name: &str) -> String {
     name.replace('.', "_").to_ascii_uppercase()
 }
 
-/// True when `error` says that a device that was asked for is absent.
+/// True if `error` says that a requested device is absent.
 pub fn is_device_missing(error: &DataFusionError) -> bool {
     EngineError::find(error).is_some_and(EngineError::is_device_missing)
 }
 
-/// True when `error` says that the query needed the CPU although `millpond.fallback = 'error'`.
+/// True if `error` says that the query needed the CPU although `millpond.fallback = 'error'`.
 pub fn is_forbidden_fallback(error: &DataFusionError) -> bool {
     EngineError::find(error).is_some_and(EngineError::is_forbidden_fallback)
 }
 
-/// True when `error` names an unknown option or a value that an option does not take.
+/// True if `error` names an unknown option or a value that an option does not accept.
 pub fn is_usage(error: &DataFusionError) -> bool {
     EngineError::find(error).is_some_and(EngineError::is_usage)
 }
 
-/// True when `error` says that code panicked while a statement was planned or ran.
+/// True if `error` says that code panicked while a statement was planned or ran.
 pub fn is_panic(error: &DataFusionError) -> bool {
     EngineError::find(error).is_some_and(EngineError::is_panic)
 }

@@ -1,17 +1,17 @@
-//! How many levels a statement may have. Trees are walked, compared and dropped by functions that call themselves, on the stacks of threads
-//! that a program has made: what is too deep for these is refused before it is built, with its number and the way out.
+//! Limits the depth of statements. Recursive functions walk, compare and drop trees on stacks of threads that a program
+//! has created: a tree too deep for them is refused before it is built, with its size and an alternative.
 //!
-//!   text ─► syntax tree ─ long chains of AND, of OR in pairs ─► levels? ─► logical plan ─► levels? ─► physical plan ─► levels? ─► runs
-//!                         a OR b OR c OR d                      a + b …    views, WITH,    WHERE a AND b AND …
-//!                         └► (a OR b) OR (c OR d)                          joins
+//!   text ─► syntax tree ─ long chains balanced ─► levels? ─► logical plan ─► levels? ─► physical plan ─► levels?
+//!                         a OR b OR c OR d            a + b …    views, WITH,    WHERE a AND b AND …
+//!                         └► (a OR b) OR (c OR d)                joins
 //!
-//! Chains    of AND and OR of thousands of terms become trees of few levels, in the order of their terms: both are associative, with NULL,
-//!           too. DataFusion takes the AND of a filter apart again and puts it together one under the other, so that the last count is
-//!           that of the plan that would run.
+//! Chains    of AND and OR of thousands of terms become shallow trees with the terms in order: both operators are
+//!           associative, also with NULL. DataFusion splits the AND of a filter and nests it again, so the plan that
+//!           would run is counted as well.
 //! Refused   more than [`LEVELS`] levels, or [`TERMS`] operands of AND and OR in all.
-//! Stacks    a long text is parsed, and a deep statement planned, on a stack of its own; it is freed when that is done. Shallow ones, nearly
-//!           all, stay on the thread's.
-//! Drop      a syntax tree that is refused is taken apart from its leaves.
+//! Stacks    a long text is parsed, and a deep statement planned, on a separate stack, which is freed afterwards.
+//!           Nearly all statements are shallow and use the thread's own stack.
+//! Drop      a refused syntax tree is dismantled from its leaves.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -33,47 +33,49 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
-/// Levels of a statement: expressions, queries and operators within one another. A worker thread has 2 MiB of stack, and DataFusion computes
-/// an expression of four times as many levels in it.
+/// Maximum nesting depth of a statement: expressions, queries and operators. A worker thread has 2 MiB of stack, in
+/// which DataFusion can evaluate expressions four times as deep.
 pub const LEVELS: usize = 500;
 
-/// Operands of AND and OR in a statement. Planning takes time that grows faster than they do.
+/// Maximum number of AND and OR operands in a statement. Planning time grows faster than their number.
 pub const TERMS: usize = 20_000;
 
-/// Terms of a chain of AND or OR that stays as it is written.
+/// Number of terms up to which a chain of AND or OR stays as written.
 const SHORT_CHAIN: usize = 32;
 
-/// Levels and terms that are planned on the thread's own stack.
+/// Maximum levels and terms for planning on the thread's own stack.
 const SHALLOW: usize = 64;
 
-/// Bytes of stack for a level while it is planned: what DataFusion's walks took in an unoptimised build, twice.
+/// Bytes of stack per level during planning: twice what DataFusion's walks used in an unoptimized build.
 const LEVEL_BYTES: usize = 16 << 10;
 
-/// Bytes of stack for what is not a level.
+/// Bytes of stack in addition to those per level.
 const BASE_BYTES: usize = 1 << 20;
 
-/// Bytes of stack for dropping a logical plan of any number of levels that a text has words for.
+/// Bytes of stack for dropping a logical plan of any depth that a text can express.
 const DROP_BYTES: usize = 1 << 30;
 
-/// Texts of so few bytes are parsed on the thread's own stack.
+/// Maximum bytes of a text that is parsed on the thread's own stack.
 const SHORT_TEXT: usize = 1 << 11;
 
-/// Bytes of stack for a byte of a long text: a level has at least two, and takes this times two while its tree is dropped.
+/// Bytes of stack per byte of a long text: a level has at least two bytes, and needs twice this amount while its tree
+/// is dropped.
 const TEXT_BYTES: usize = 256;
 
-/// Levels of `NOT (` within one another. The parser tries each twice once it has met its own limit of levels, which doubles its time.
+/// Maximum nesting of `NOT (`. Once the parser has reached its own depth limit, it tries each level twice, which
+/// doubles the time per level.
 const NOTS: usize = 24;
 
-/// Longer texts are looked at first: most are lists of rows, which have no levels.
+/// Bytes above which a text is scanned first: most such texts are lists of rows, which have no levels.
 const LONG_TEXT: usize = 1 << 19;
 
-/// Tokens of a long text from one comma to the next, in the same parentheses.
+/// Maximum number of tokens of a long text between two commas in the same parentheses.
 const TOKENS: usize = 1 << 19;
 
-/// Parses by `parse`, and shapes what comes of it.
+/// Parses with `parse` and shapes the statements.
 ///
 /// # Errors
-/// Those of `parse`, and one for a statement of too many levels.
+/// Those of `parse`, and an error for a statement with too many levels.
 pub(crate) fn parsed(sql: &str, parse: impl FnOnce() -> Result<VecDeque<Statement>>) -> Result<VecDeque<Statement>> {
     let nots = nested_nots(sql);
     if nots > NOTS {
@@ -89,10 +91,10 @@ pub(crate) fn parsed(sql: &str, parse: impl FnOnce() -> Result<VecDeque<Statemen
     Ok(statements)
 }
 
-/// Brings the long chains of a statement into pairs, and gives the stack that it takes to plan it logically.
+/// Converts the long chains of a statement into balanced trees and returns the stack that logical planning needs.
 ///
 /// # Errors
-/// One for too many levels.
+/// If there are too many levels.
 pub(crate) fn shaped(statement: &mut Statement) -> Result<usize> {
     let (mut explained, mut inner) = (0, &*statement);
     while let Statement::Explain(explain) = inner {
@@ -109,10 +111,10 @@ pub(crate) fn shaped(statement: &mut Statement) -> Result<usize> {
     }
 }
 
-/// A logical plan, if it may be planned on; one that may not is dropped with room.
+/// Returns a logical plan if it is within the limits; a plan beyond them is dropped on a large stack.
 ///
 /// # Errors
-/// One for too many levels or terms.
+/// If there are too many levels or terms.
 pub(crate) fn limited(plan: LogicalPlan) -> Result<LogicalPlan> {
     match stack_of_plan(&plan) {
         Ok(_) => Ok(plan),
@@ -123,13 +125,13 @@ pub(crate) fn limited(plan: LogicalPlan) -> Result<LogicalPlan> {
     }
 }
 
-/// The stack that it takes to optimise a logical plan and to plan it physically; 0 for the thread's own.
+/// Bytes of stack for optimizing a logical plan and planning it physically; 0 for the thread's own stack.
 ///
 /// # Errors
-/// One for too many levels or terms.
+/// If there are too many levels or terms.
 pub(crate) fn stack_of_plan(plan: &LogicalPlan) -> Result<usize> {
     if let LogicalPlan::Statement(_) = plan {
-        // EXECUTE has its plan elsewhere.
+        // The plan of EXECUTE is stored elsewhere.
         return Ok(stack_of(LEVELS, TERMS));
     }
     let mut count = Count::default();
@@ -145,14 +147,14 @@ fn stack_of(levels: usize, terms: usize) -> usize {
     if levels + terms <= SHALLOW { 0 } else { BASE_BYTES + (levels + terms) * LEVEL_BYTES }
 }
 
-/// Runs `work` with so many bytes of stack; 0 for the thread's own.
+/// Runs `work` on a stack of `bytes`; 0 for the thread's own.
 pub(crate) fn on_stack<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     if bytes == 0 { work() } else { stacker::maybe_grow(bytes, bytes, work) }
 }
 
-/// A future that runs, and is dropped, with so many bytes of stack.
+/// A future that is polled and dropped on a stack of `bytes`.
 pub(crate) struct OnStack<F: Future> {
-    /// `None` once it is dropped.
+    /// `None` after it was dropped.
     future: Option<Pin<Box<F>>>,
     bytes: usize,
 }
@@ -182,7 +184,7 @@ impl<F: Future> Drop for OnStack<F> {
     }
 }
 
-/// The stack that it takes to parse a text, and to drop its tree where the parser refuses it.
+/// Bytes of stack for parsing a text, and for dropping its tree if the parser refuses it.
 fn stack_of_text(sql: &str) -> Result<usize> {
     match sql.len() {
         0..=SHORT_TEXT => Ok(0),
@@ -199,7 +201,7 @@ fn stack_of_text(sql: &str) -> Result<usize> {
     }
 }
 
-/// The most levels of `NOT (` within one another.
+/// Maximum nesting of `NOT (` in a text.
 fn nested_nots(sql: &str) -> usize {
     if sql.matches('(').nth(NOTS).is_none() {
         return 0;
@@ -221,10 +223,10 @@ fn nested_nots(sql: &str) -> usize {
     most
 }
 
-/// The most tokens between two commas in the same parentheses: a tree has no more levels there.
+/// Maximum number of tokens between two commas in the same parentheses: an upper bound of the depth there.
 fn longest_run(sql: &str) -> usize {
     let (mut runs, mut longest) = (vec![0], 0);
-    // A text without tokens is the parser's to refuse.
+    // A text that cannot be tokenized is refused by the parser.
     for token in Tokenizer::new(&GenericDialect {}, sql).tokenize().unwrap_or_default() {
         match token {
             Token::Whitespace(_) => continue,
@@ -257,25 +259,25 @@ pub(crate) fn visit<V: VisitorMut>(statement: &mut Statement, visitor: &mut V) -
     }
 }
 
-/// What is too deep, in words, and the way out.
+/// Error message: what is too deep, and an alternative.
 fn too_deep(what: &str, way_out: &str) -> String {
     format!("{what}, and a statement has at most {LEVELS} levels; {way_out}")
 }
 
-/// The same of operands of AND and OR.
+/// Error message: too many operands of AND and OR.
 fn too_many() -> String {
     format!(
         "a statement has at most {TERMS} operands of AND and OR: a list (a IN (…)) or a join with VALUES takes more values"
     )
 }
 
-/// The way out of many conditions.
+/// Alternative to many conditions.
 const MORE_VALUES: &str = "a list (a NOT IN (…)) or a join with VALUES takes more values";
 
-/// The way out where nothing better is known.
+/// Alternative if there is no better one.
 const KEEP_PARTS: &str = "tables that keep parts of it (CREATE TABLE … AS) make it less deep";
 
-/// Counts the levels of a syntax tree, and brings its long chains into pairs.
+/// Counts the levels of a syntax tree, and balances its long chains.
 #[derive(Default)]
 struct Shape {
     level: usize,
@@ -284,7 +286,7 @@ struct Shape {
 }
 
 impl Shape {
-    /// Enters a node on top of a chain of `links`.
+    /// Enters a node at the top of a chain of `links`.
     fn enter(&mut self, links: usize, chain: impl FnOnce() -> String) -> ControlFlow<String> {
         if self.level + links > LEVELS {
             return ControlFlow::Break(match links * 2 > LEVELS {
@@ -333,7 +335,7 @@ impl VisitorMut for Shape {
         self.leave()
     }
 
-    /// Joins in parentheses are planned within one another.
+    /// Joins in parentheses are planned as nested joins.
     fn pre_visit_table_factor(&mut self, relation: &mut ast::TableFactor) -> ControlFlow<String> {
         match relation {
             ast::TableFactor::NestedJoin { .. } => self.enter(0, String::new),
@@ -362,7 +364,7 @@ impl VisitorMut for Shape {
     }
 }
 
-/// How many operators follow one another down the left sides of an expression, and the last of them.
+/// Number of consecutive operators down the left sides of an expression, and the topmost binary operator.
 fn operators(expr: &ast::Expr) -> (usize, Option<&BinaryOperator>) {
     let (mut links, mut last, mut rest) = (0, None, expr);
     loop {
@@ -378,7 +380,7 @@ fn operators(expr: &ast::Expr) -> (usize, Option<&BinaryOperator>) {
     }
 }
 
-/// The same of set operations.
+/// Number of consecutive set operations down the left sides, and the topmost operator.
 fn set_operators(body: &SetExpr) -> (usize, Option<SetOperator>) {
     let (mut links, mut last, mut rest) = (0, None, body);
     while let SetExpr::SetOperation { left, op, .. } = rest {
@@ -389,7 +391,8 @@ fn set_operators(body: &SetExpr) -> (usize, Option<SetOperator>) {
     (links, last)
 }
 
-/// The conditions of a chain of AND, if they are more than there may be levels: a filter is such a chain again once DataFusion has planned it.
+/// Number of conditions in a chain of AND, if it exceeds the level limit: after DataFusion's planning a filter is such
+/// a chain again.
 fn anded(expr: &ast::Expr) -> Option<usize> {
     let (mut terms, mut rest) = (1, expr);
     while let ast::Expr::BinaryOp { left, op: BinaryOperator::And, .. } = rest {
@@ -399,7 +402,7 @@ fn anded(expr: &ast::Expr) -> Option<usize> {
     (terms > LEVELS).then_some(terms)
 }
 
-/// Brings a long chain of AND, or of OR, into pairs, its terms in their order.
+/// Balances a long chain of AND or of OR, keeping its terms in order.
 fn pair(expr: &mut ast::Expr) {
     let ast::Expr::BinaryOp { op: op @ (BinaryOperator::And | BinaryOperator::Or), .. } = &*expr else { return };
     let op = op.clone();
@@ -442,12 +445,12 @@ fn pair(expr: &mut ast::Expr) {
     terms.into_iter().for_each(|all| *expr = all);
 }
 
-/// An expression without others in it.
+/// A leaf expression.
 fn nothing() -> ast::Expr {
     ast::Expr::Value(ast::Value::Null.into())
 }
 
-/// Drops a statement of any number of levels.
+/// Drops a statement of any depth.
 fn dismantled(mut statement: Statement) {
     while let Statement::Explain(explain) = statement {
         statement = *explain.statement;
@@ -455,7 +458,7 @@ fn dismantled(mut statement: Statement) {
     let _ = visit(&mut statement, &mut Dismantle);
 }
 
-/// Takes a syntax tree apart, leaves first.
+/// Dismantles a syntax tree, leaves first.
 struct Dismantle;
 
 impl VisitorMut for Dismantle {
@@ -476,7 +479,7 @@ impl VisitorMut for Dismantle {
     }
 }
 
-/// Counts the levels of a logical plan, and the operands of AND and OR in it.
+/// Counts the levels of a logical plan, and its operands of AND and OR.
 #[derive(Default)]
 struct Count {
     levels: usize,
@@ -484,7 +487,7 @@ struct Count {
 }
 
 impl Count {
-    /// Counts a plan that lies at a level; its subqueries come later.
+    /// Counts a plan at the given level; its subqueries are added to `subqueries`.
     fn plan(
         &mut self,
         plan: &LogicalPlan,
@@ -535,7 +538,7 @@ impl Count {
     }
 }
 
-/// Refuses a physical plan that is too deep to run: the last of DataFusion's rules.
+/// Refuses a physical plan that is too deep to run; runs after all of DataFusion's rules.
 #[derive(Debug)]
 pub(crate) struct LimitLevels;
 
@@ -582,5 +585,5 @@ impl PhysicalOptimizerRule for LimitLevels {
     }
 }
 
-/// Levels of a physical plan: an operator of a statement becomes some three.
+/// Maximum levels of a physical plan: an operator of a statement becomes about three.
 const PLAN_LEVELS: usize = 4 * LEVELS;

@@ -3,8 +3,8 @@
 //!   SQL ─ DataFusion ─► physical plan ─ placement ─► device subtrees ─ program ─► kernels on streams
 //!                                            └─► the rest stays DataFusion's, with a reason
 //!
-//! The front door is [`Millpond`]: it opens a device (or says why there is none), gives a DataFusion
-//! [`SessionContext`](datafusion::prelude::SessionContext) that plans for it, and reports what a query did.
+//! The entry point is [`Millpond`]: it opens a device (or reports why there is none), returns a DataFusion
+//! [`SessionContext`](datafusion::prelude::SessionContext) that plans for it, and reports a query's work.
 //!
 //! ```
 //! # tokio::runtime::Runtime::new()?.block_on(async {
@@ -22,18 +22,21 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A DataFusion session state of one's own gets the device by [`WithMillpond::with_millpond`]. docs/rust.md begins at an empty crate.
+//! An application's own DataFusion session state gets the device by [`WithMillpond::with_millpond`]. docs/rust.md
+//! starts with an empty crate.
 //!
-//! Async     queries are futures; they ask for a tokio runtime of any flavour.
-//! Answers   are DataFusion's, and PostgreSQL's where DataFusion is wrong (docs/upstream.md); where a device operator cannot give them, the operator stays on the CPU.
+//! Async     queries are futures; they require a tokio runtime of any flavor.
+//! Answers   are DataFusion's, and PostgreSQL's where DataFusion is wrong (docs/upstream.md); an operator whose device
+//!           form would differ stays on the CPU.
 //! No device the plan is DataFusion's, byte for byte.
-//! Exit      a program drops its sessions, then its tokio runtime, and calls [`leave()`] last. Without it nothing breaks: once a process
-//!           exits, the driver is not called any more, and what a program still holds on the device is left behind.
+//! Exit      a program drops its sessions, then its tokio runtime, and calls [`leave()`] last. Without that nothing
+//!           breaks: once a process exits, the driver is no longer called, and remaining device resources are left to
+//!           the system.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-// Modules without pages are for the other crates of this repository.
+// Modules without documentation pages are for the other crates of this repository.
 #[doc(hidden)]
 pub mod address;
 #[doc(hidden)]
@@ -99,13 +102,13 @@ pub mod tables;
 mod template;
 mod workers;
 
-/// The examples of docs/rust.md are tests.
+/// Compiles the examples of docs/rust.md as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/rust.md")]
 struct RustPage;
 
 pub use datafusion;
-// The language of kernels, and device memory: operators of other crates are written with them.
+// Kernel language and device memory, for operators of other crates.
 pub use {millpond_kernels as kernels, millpond_memory as memory};
 
 pub use error::EngineError;

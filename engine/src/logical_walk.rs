@@ -7,8 +7,9 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
-/// True if `is` is true of a node of the plan, or of one of its subqueries. It is handed each node, from the top down, and whether a part
-/// of the node's expressions is one of `parts`. Each expression is walked through once: DataFusion's own walk has another for subqueries.
+/// True if `is` holds for a node of the plan or of one of its subqueries. Nodes are visited from the top down; the flag
+/// says whether the node's expressions contain one of `parts`. Each expression is visited once: DataFusion's own walk
+/// needs a second pass for subqueries.
 pub(crate) fn any(
     plan: &LogicalPlan,
     parts: fn(&Expr) -> bool,
@@ -44,8 +45,8 @@ pub(crate) fn any(
     Ok(found)
 }
 
-/// Calls `see` with each part of an expression, a whole before its parts. DataFusion's own walk looks at the stack at each
-/// part; this one has a stack of its own for what is deep.
+/// Calls `see` with each part of an expression, parents first. DataFusion's own walk checks the stack at each part;
+/// this one keeps deep parts on a stack of its own.
 ///
 /// # Errors
 /// DataFusion's.
@@ -58,7 +59,7 @@ pub(crate) fn each_part<'e>(expr: &'e Expr, mut see: impl FnMut(&'e Expr)) -> Re
     Ok(())
 }
 
-/// Levels of an expression that recursion goes down.
+/// Maximum recursion depth within an expression.
 const SHALLOW: usize = 32;
 
 fn shallow<'e>(expr: &'e Expr, level: usize, see: &mut impl FnMut(&'e Expr), deep: &mut Vec<&'e Expr>) -> Result<()> {

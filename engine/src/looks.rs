@@ -1,8 +1,9 @@
-//! Files as they were when a run was planned, so that the run need not ask for them again.
+//! Snapshots of file metadata from planning, so that the run need not request them again.
 //!
-//!   repeated statement ─► its files are looked at ─► same as before ─► a copy of its plan, with these looks ─► the run
+//!   repeated statement ─► its files are checked ─► unchanged ─► a copy of its plan, with these snapshots ─► the run
 //!
-//! Fresh    a look is the run's own, taken by its planning. A plan that is run much later asks again.
+//! Fresh    a snapshot belongs to one run and is taken while that is planned. A plan that runs much later requests the
+//!          metadata again.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -10,14 +11,14 @@ use std::time::{Duration, Instant};
 use datafusion::object_store::ObjectMeta;
 use datafusion::object_store::path::Path;
 
-/// So long after a plan was found its run begins, or it asks again.
+/// Maximum age of the snapshots; a run that starts later requests the metadata again.
 const BEGINS_WITHIN: Duration = Duration::from_millis(100);
 
-/// What object stores said of files.
+/// File metadata as reported by object stores.
 #[derive(Debug)]
 pub struct Looks {
     begun: Instant,
-    /// By the store's address.
+    /// Keyed by the store's address.
     files: HashMap<String, HashMap<Path, ObjectMeta>>,
 }
 
@@ -28,7 +29,7 @@ impl Default for Looks {
 }
 
 impl Looks {
-    /// Notes what `store` says of some files.
+    /// Records metadata that `store` reported for some files.
     pub fn note(&mut self, store: &str, files: &[ObjectMeta]) {
         let known = match self.files.get_mut(store) {
             Some(known) => known,
@@ -37,7 +38,7 @@ impl Looks {
         known.extend(files.iter().map(|file| (file.location.clone(), file.clone())));
     }
 
-    /// A file, as the run's planning has seen it.
+    /// Metadata of a file, as recorded by the run's planning.
     pub fn file(&self, store: &str, path: &Path) -> Option<&ObjectMeta> {
         self.files.get(store)?.get(path).filter(|_| self.begun.elapsed() < BEGINS_WITHIN)
     }

@@ -1,9 +1,9 @@
-//! DataFusion's rules and factories that the engine wraps by name, and that a session does not have.
+//! DataFusion rules and factories that the engine wraps by name, and that a session lacks.
 //!
-//! A session with DataFusion's own lists lacks none: a name that is missing there is an error. A session with lists of the program's own
-//! may lack some; nothing of them is mended then, and [`crate::Millpond::unmended`] names them.
+//! In a session with DataFusion's own lists a missing name is an error. A session with an application's lists may lack
+//! some; their mends are then inactive, and [`crate::Millpond::unmended`] names them.
 
-/// Names that were not found.
+/// Names that are missing.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Missing(Vec<&'static str>);
 

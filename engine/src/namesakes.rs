@@ -1,15 +1,16 @@
-//! Filters that DataFusion passes on to scans, where columns share a name: they come to no other column.
+//! Filters that DataFusion pushes down to scans, if columns share a name: they must not reach another column.
 //!
 //! ```text
-//!   Join: id@2 = x               what it learns of id@2 while it runs, its scans leave out
-//!     Fence                      ends filters on columns whose name is there twice
-//!       Repartition: id@0, id@2  DataFusion alone: id@2 becomes id@0, the first of that name, and rows are lost
+//!   Join: id@2 = x               its scans skip rows by what it learns of id@2 while it runs
+//!     Fence                      stops filters on columns whose name is not unique
+//!       Repartition: id@0, id@2  DataFusion alone: id@2 becomes id@0, the first column of that name, and rows are lost
 //! ```
 //!
-//! Drawn     anew at each call: what is asked of such a column ends above the projection that computes it.
-//! Casts     that lose values end at a fence, too, with what else is asked of their columns: readers of files compare without the cast.
-//! Columns   of a name of their own pass: a fence stands only while DataFusion's two rules work, above what shares a name.
-//! Left      below: a filter that is made there goes on as ever.
+//! Volatile  columns: filters on them stop above the projection that computes them.
+//! Casts     that lose values also stop at a fence, with other filters on their columns: file readers compare without
+//!           the cast.
+//! Columns   with a unique name pass: fences exist only during DataFusion's two rules, above nodes with shared names.
+//! Left      unchanged: filters created below a fence are pushed further.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -32,12 +33,12 @@ use crate::missing::Missing;
 use crate::node::{REPLACE, device_node};
 use crate::simplified::{PARAMETER, is_at_risk};
 
-/// DataFusion's rules that pass on to scans what the filters and joins above them leave out.
+/// DataFusion's rules that push filters, and dynamic filters of joins, down to scans.
 pub(crate) const PASS_FILTERS: [&str; 2] = ["FilterPushdown", "FilterPushdown(Post)"];
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// A session's rules for physical plans, those that pass filters on behind fences.
+/// Physical rules of a session, with those that push filters wrapped so that they see fences.
 pub(crate) fn rules(mut rules: Vec<Rule>, missing: &mut Missing) -> Vec<Rule> {
     for name in PASS_FILTERS {
         match rules.iter_mut().find(|rule| rule.name() == name) {
@@ -48,7 +49,7 @@ pub(crate) fn rules(mut rules: Vec<Rule>, missing: &mut Missing) -> Vec<Rule> {
     rules
 }
 
-/// A rule that sees fences above what shares a name.
+/// A rule that sees fences above nodes whose columns share a name.
 #[derive(Debug)]
 struct Fenced(Rule);
 
@@ -56,7 +57,7 @@ impl PhysicalOptimizerRule for Fenced {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         let mut fences = 0;
         let fenced = plan.transform_up(|node| {
-            // A projection gives its input the filters that it means; it mistakes its own columns.
+            // A projection pushes filters to the right columns of its input, but confuses its own columns.
             let is_exact = node.is::<ProjectionExec>();
             let children = node.children();
             let is_lossy = node.downcast_ref::<FilterExec>().is_some_and(|filter| {
@@ -101,7 +102,7 @@ impl PhysicalOptimizerRule for Fenced {
     }
 }
 
-/// The columns of a projection that are drawn anew at each call.
+/// Volatile columns of a projection.
 fn drawn(node: &Arc<dyn ExecutionPlan>) -> impl Iterator<Item = usize> {
     let columns = node.downcast_ref::<ProjectionExec>().map(ProjectionExec::expr).unwrap_or_default();
     let is_drawn = |part: &Arc<dyn PhysicalExpr>| {
@@ -112,7 +113,7 @@ fn drawn(node: &Arc<dyn ExecutionPlan>) -> impl Iterator<Item = usize> {
     drawn.map(|(index, _)| index)
 }
 
-/// True if two columns share a name. Each node of each plan is asked: most have few columns.
+/// True if two columns share a name. Called for each node of each plan; most have few columns.
 fn has_namesakes(schema: &Schema) -> bool {
     const FEW: usize = 32;
     let fields = schema.fields();
@@ -122,7 +123,7 @@ fn has_namesakes(schema: &Schema) -> bool {
     }
 }
 
-/// The columns that have a name of their own, and whether all have.
+/// Columns with a unique name, and whether all are unique.
 fn unique(schema: &Schema) -> (HashSet<usize>, bool) {
     let mut times = HashMap::<&str, usize>::new();
     schema.fields().iter().for_each(|field| *times.entry(field.name()).or_default() += 1);
@@ -132,7 +133,7 @@ fn unique(schema: &Schema) -> (HashSet<usize>, bool) {
     (own, all)
 }
 
-/// Stands above a node whose columns share a name.
+/// Blocks filters above a node whose columns share a name.
 #[derive(Debug)]
 struct Fence {
     input: Arc<dyn ExecutionPlan>,

@@ -1,11 +1,11 @@
-//! What the device nodes of a plan have in common.
+//! Common parts of the device nodes of a plan.
 //!
-//!   properties     one output partition, given at the end, in an order only where a sort made one
-//!   device_node!   the part of `ExecutionPlan` that is the same for every node with one input
+//!   properties     one output partition, emitted at the end, ordered only if a sort ordered it
+//!   device_node!   the part of `ExecutionPlan` that is common to all nodes with one input
 //!   named          a list of expressions, as EXPLAIN prints it
 //!
-//! Execution  only a [`DownloadExec`](crate::result::node::DownloadExec) executes; the other nodes refuse, because a program runs
-//!            them together.
+//! Execution  only a [`DownloadExec`](crate::result::node::DownloadExec) executes; the other nodes return an error,
+//!            because a program runs them together.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::error::EngineError;
 #[doc(hidden)]
 pub use datafusion;
 
-/// Properties of a device node: one partition, given at the end, with the order of `sorted` if there is one.
+/// Properties of a device node: one partition, emitted at the end, with the order of `sorted` if any.
 pub fn properties(schema: SchemaRef, sorted: Option<LexOrdering>) -> Arc<PlanProperties> {
     let equivalences = match sorted {
         Some(order) => EquivalenceProperties::new_with_orderings(schema, [order]),
@@ -35,7 +35,7 @@ pub fn properties(schema: SchemaRef, sorted: Option<LexOrdering>) -> Arc<PlanPro
     ))
 }
 
-/// Expressions in EXPLAIN's words: `x@0 as y`, the name left out where it repeats the expression.
+/// Expressions in EXPLAIN's format: `x@0 as y`, without the name if it repeats the expression.
 pub fn named(expressions: &[(Arc<dyn PhysicalExpr>, String)]) -> String {
     let one = |(expression, name): &(Arc<dyn PhysicalExpr>, String)| {
         let text = expression.to_string();
@@ -44,16 +44,16 @@ pub fn named(expressions: &[(Arc<dyn PhysicalExpr>, String)]) -> String {
     expressions.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// Children of the same schema take the places of others.
+/// Options for replacing children by others with the same schema.
 pub(crate) const REPLACE: ReplaceChildrenOptions = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
 
-/// The error of a plan that uses a device node as it must not be used.
+/// Error for a plan that uses a device node incorrectly.
 pub fn wrong_use(what: &str) -> DataFusionError {
     EngineError::internal(what).into()
 }
 
-/// The part of `ExecutionPlan` that is the same for every device node with one input: fields `input` and `properties`,
-/// a method `with_input`, and a method `expressions`.
+/// Implements the common part of `ExecutionPlan` for a device node with one input: requires fields `input` and
+/// `properties`, a method `with_input`, and a method `expressions`.
 ///
 /// ```
 /// use std::{fmt, sync::Arc};

@@ -1,13 +1,13 @@
-//! Stores of files, found by their addresses.
+//! Object stores, found by URL.
 //!
-//!   's3://bucket/sales/*.parquet' ─► registered? ─ yes ─► that one
-//!                                         └─ no ──► S3 · Google Cloud Storage · Azure · HTTP, from options and the environment
+//!   's3://bucket/sales/*.parquet' ─► registered? ─ yes ─► that store
+//!                                         └─ no ──► S3 · Google Cloud Storage · Azure · HTTP, by options, environment
 //!
-//! Kept      by all that stands before the path: of `abfss://container@account/` the container is part of it.
+//! Key       of a store: everything before the path, for `abfss://container@account/` including the container.
 //!
-//! Features  without `object-stores` an address of one is an error that says how to build a Millpond that reads it.
-//! Settings  `AWS_*`, `GOOGLE_*` and `AZURE_*` of the environment, as `object_store` names them; options come before these.
-//! Plain     an http:// address is read without encryption; a store of another scheme only if its settings allow that.
+//! Features  without `object-stores` such a URL is an error that says how to build Millpond with it.
+//! Settings  `AWS_*`, `GOOGLE_*` and `AZURE_*` of the environment, as named by `object_store`; options override them.
+//! Plain     an http:// URL is read without encryption; a store of another scheme only if its settings allow that.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,14 +20,14 @@ use datafusion::object_store::ObjectStore;
 use object_store::{ClientConfigKey, http::HttpBuilder};
 use url::{Position, Url};
 
-/// Addresses of stores that the feature reads.
+/// URL schemes that the feature reads.
 const SCHEMES: [&str; 10] = ["s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "http", "https"];
 
-/// The stores of a session.
+/// Object stores of a session.
 #[derive(Debug, Default)]
 pub struct ObjectStores {
     registered: DefaultObjectStoreRegistry,
-    /// Those that an address has led to.
+    /// Stores opened so far, by key.
     found: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
     #[cfg(feature = "object-stores")]
     options: Vec<(String, String)>,
@@ -39,13 +39,14 @@ impl ObjectStores {
     pub fn from_environment() -> Self {
         let prefixes = ["aws_", "google_", "azure_"];
         let is_setting = |name: &str| prefixes.iter().any(|prefix| name.to_ascii_lowercase().starts_with(prefix));
-        // A variable that is no text is no setting.
+        // A variable that is not valid text is ignored.
         let texts =
             std::env::vars_os().filter_map(|(name, value)| name.into_string().ok().zip(value.into_string().ok()));
         Self::with_options(texts.filter(|(name, _)| is_setting(name)))
     }
 
-    /// Stores with these settings: names of `object_store`, such as `aws_endpoint`. A store leaves out the names that it does not know.
+    /// Stores with these settings, named as in `object_store`, such as `aws_endpoint`. A store ignores names that it
+    /// does not know.
     pub fn with_options(options: impl IntoIterator<Item = (String, String)>) -> Self {
         Self { options: options.into_iter().collect(), ..Self::default() }
     }
@@ -53,7 +54,8 @@ impl ObjectStores {
     fn find(&self, url: &Url) -> Result<Arc<dyn ObjectStore>> {
         let refused = |error| plan_datafusion_err!("{} cannot be opened: {error}", address(url));
         if matches!(url.scheme(), "http" | "https") {
-            // Any server, also one whose name `object_store` would take for a cloud's: here there is no path with a bucket in it.
+            // Any server, including one whose name `object_store` would treat as a cloud's: here the path contains no
+            // bucket.
             let builder = HttpBuilder::new().with_url(&url[..Position::BeforePath]);
             let plain = (url.scheme() == "http").to_string();
             let store = builder.with_config(ClientConfigKey::AllowHttp, plain).build().map_err(refused)?;
@@ -66,7 +68,7 @@ impl ObjectStores {
 
 #[cfg(not(feature = "object-stores"))]
 impl ObjectStores {
-    /// No stores but that of local files.
+    /// Only the store of local files.
     pub fn from_environment() -> Self {
         Self::default()
     }
@@ -113,12 +115,12 @@ impl ObjectStoreRegistry for ObjectStores {
     }
 }
 
-/// By what a store is kept.
+/// Key of a store.
 fn key(url: &Url) -> String {
     url[..Position::BeforePath].to_string()
 }
 
-/// The store of an address, without a path, a user or a password.
+/// URL of a store, without path, user and password.
 fn address(url: &Url) -> String {
     format!("{}://{}", url.scheme(), &url[Position::BeforeHost..Position::AfterPort])
 }

@@ -1,14 +1,14 @@
-//! `+ - *` of whole numbers under `millpond.integer_overflow = 'error'`: DataFusion's wrap.
+//! `+ - *` of integers under `millpond.integer_overflow = 'error'`: DataFusion's operators wrap.
 //!
 //! ```text
-//!   9223372036854775807 + 1     the simplifier does not compute what would leave its type      `simplified.rs`
-//!   BinaryExpr { a + b }   ─►   the same, which fails on overflow: in each node of the plan, before any other rule
-//!   NegativeExpr { a }     ─►   BinaryExpr { 0 - a }, which fails
+//!   9223372036854775807 + 1     the simplifier does not evaluate constants that would overflow      `simplified.rs`
+//!   BinaryExpr { a + b }   ─►   the same, failing on overflow: in each node of the plan, before any other rule
+//!   NegativeExpr { a }     ─►   BinaryExpr { 0 - a }, failing on overflow
 //! ```
 //!
-//! Device    an expression that fails has a form that raises the device's error flag; the CPU then gives the message.
-//! Sums      are in `mends::sums`, and so are windows: they have no place for other expressions once they are planned.
-//! Unchecked bounds of `LIMIT`, arguments of table functions, which the parser computes, keys by which rows are spread over partitions, and
+//! Device    a failing expression has a form that raises the device's error flag; the CPU then produces the message.
+//! Sums      and windows are in `mends::sums`: windows evaluate no other expressions once they are planned.
+//! Unchecked bounds of `LIMIT`, arguments of table functions (evaluated by the parser), partitioning keys, and
 //!           conditions of piecewise merge joins (`datafusion.optimizer.enable_piecewise_merge_join`, off by default).
 
 use std::cell::LazyCell;
@@ -37,7 +37,7 @@ fn may_leave(op: Operator) -> bool {
     matches!(op, Operator::Plus | Operator::Minus | Operator::Multiply)
 }
 
-/// True for `+`, `-` or `*` of whole numbers that are not all constants.
+/// True for `+`, `-` or `*` of integers with at least one column.
 pub(crate) fn computes_whole(part: &Expr, schema: &DFSchema) -> bool {
     let is_column = |part: &Expr| Ok(matches!(part, Expr::Column(_)));
     matches!(part, Expr::BinaryExpr(of) if may_leave(of.op))
@@ -45,14 +45,14 @@ pub(crate) fn computes_whole(part: &Expr, schema: &DFSchema) -> bool {
         && part.get_type(schema).is_ok_and(|of| of.is_integer())
 }
 
-/// True for `+`, `-` or `*` of constants that may leave their type. `schema` is that of columns elsewhere in the expression.
+/// True for `+`, `-` or `*` of constants that may overflow. `schema` is that of columns elsewhere in the expression.
 pub(crate) fn leaves_type(part: &Expr, schema: &DFSchema) -> bool {
     matches!(part, Expr::BinaryExpr(of) if may_leave(of.op))
         && part.get_type(schema).is_ok_and(|of| of.is_integer())
         && exact(part).is_none()
 }
 
-/// The value of an expression of constants, and its type; `None` where it is not known, or leaves the type.
+/// Value and type of a constant expression; `None` if it is unknown or overflows.
 fn exact(expr: &Expr) -> Option<(i128, DataType)> {
     match expr {
         Expr::Literal(value, _) => Some((whole(value)?, value.data_type())),
@@ -92,7 +92,7 @@ fn whole(value: &ScalarValue) -> Option<i128> {
     })
 }
 
-/// True for a whole number that is not zero.
+/// True for a nonzero integer constant.
 pub(crate) fn is_whole_but_zero(expr: &Expr) -> bool {
     matches!(expr, Expr::Literal(value, _) if whole(value).is_some_and(|value| value != 0))
 }
@@ -113,7 +113,8 @@ fn failing(expr: &BinaryExpr) -> BinaryExpr {
     BinaryExpr::new(Arc::clone(expr.left()), *expr.op(), Arc::clone(expr.right())).with_fail_on_overflow(true)
 }
 
-/// An expression whose `+`, `-` and `*` of whole numbers fail on overflow. `-a` is `0 - a`, for it has no flag.
+/// Makes `+`, `-` and `*` of integers in an expression fail on overflow. `-a` becomes `0 - a`, because it has no such
+/// flag.
 fn checked(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Arc<dyn PhysicalExpr>> {
     let of_whole = |part: Arc<dyn PhysicalExpr>| {
         if !is_unchecked(&part) {
@@ -141,7 +142,7 @@ fn is_unchecked(part: &Arc<dyn PhysicalExpr>) -> bool {
         || part.downcast_ref::<BinaryExpr>().is_some_and(|of| may_leave(*of.op()) && !is_checked(of))
 }
 
-/// The columns that a node's expressions are of, where that is plain.
+/// Columns that a node's expressions refer to, if that is known.
 fn columns(node: &dyn ExecutionPlan) -> Option<SchemaRef> {
     match (node.downcast_ref::<AggregateExec>(), node.children().as_slice()) {
         (Some(aggregate), _) => Some(aggregate.input_schema()),
@@ -150,11 +151,11 @@ fn columns(node: &dyn ExecutionPlan) -> Option<SchemaRef> {
     }
 }
 
-/// An error of arithmetic with whole numbers, with the ways out; any other as it is.
+/// Adds alternatives to an integer overflow error; returns any other error unchanged.
 pub(crate) fn explained(error: DataFusionError) -> DataFusionError {
     let DataFusionError::ArrowError(arrow, _) = error.find_root() else { return error };
     let ArrowError::ArithmeticOverflow(what) = arrow.as_ref() else { return error };
-    // Decimals overflow beyond 128 bits, by an operand that 64 do not hold; nothing lets them wrap.
+    // Decimals overflow beyond 128 bits, with an operand of more than 64 bits; no option makes them wrap.
     let mut words = what.rsplit(' ').step_by(2).take(2).map(|word| word.parse::<i128>());
     let is_whole = words.all(|number| number.is_ok_and(|number| number.unsigned_abs() <= u64::MAX.into()));
     if !is_whole {
@@ -164,7 +165,7 @@ pub(crate) fn explained(error: DataFusionError) -> DataFusionError {
     DataFusionError::ArrowError(Box::new(ArrowError::ArithmeticOverflow(what)), None)
 }
 
-/// Lets arithmetic of whole numbers fail on overflow where the session wants it.
+/// Makes integer arithmetic fail on overflow if the session requires it.
 #[derive(Debug)]
 pub(crate) struct CheckWhole;
 
@@ -175,7 +176,7 @@ impl PhysicalOptimizerRule for CheckWhole {
         }
         plan.transform_up(|node| {
             let columns = LazyCell::new(|| columns(node.as_ref()));
-            // Arithmetic of other types stays, and most plans have no other.
+            // Arithmetic of other types is unchanged, and most plans have no integer arithmetic.
             let may_wrap = |part: &Arc<dyn PhysicalExpr>| {
                 let is_other = |columns: &SchemaRef| part.data_type(columns).is_ok_and(|of| !of.is_integer());
                 is_unchecked(part) && !columns.as_ref().is_some_and(is_other)
@@ -197,7 +198,7 @@ impl PhysicalOptimizerRule for CheckWhole {
     }
 }
 
-/// A node whose expressions are [`checked`].
+/// Replaces the expressions of a node by [`checked`] ones.
 fn with_checks(node: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
         return Ok(Arc::new(aggregate_with_checks(aggregate)?));

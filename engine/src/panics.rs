@@ -1,11 +1,11 @@
 //! Turns a panic into an error of the statement in which it happened.
 //!
-//!   panic ─► hook: message, place, whose ─► notes          only after `note_panics`
-//!     └─ unwinds, or waits in a JoinError ─► caught ─► EngineError::Panicked { whose, message, place }
+//!   panic ─► hook: message, place, owner ─► notes          only after `note_panics`
+//!     └─ unwinds, or is stored in a JoinError ─► caught ─► EngineError::Panicked { whose, message, place }
 //!
-//! Whose    a panic in a crate of this workspace is Millpond's, any other is DataFusion's; without notes nobody can tell.
-//! Locks    of the engine ignore poison, and those of DataFusion have none: the session stays usable.
-//! Streams  that panicked are never polled again.
+//! Owner    a panic in a crate of this workspace is Millpond's, any other is DataFusion's; without notes it is unknown.
+//! Locks    of the engine ignore poisoning, and DataFusion's locks have none: the session stays usable.
+//! Streams  that panicked are not polled again.
 
 use std::any::Any;
 use std::backtrace::Backtrace;
@@ -21,11 +21,11 @@ use tokio::task::JoinError;
 
 use crate::error::EngineError;
 
-/// In whose code a panic began.
+/// Owner of the code that panicked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
     Millpond,
-    /// DataFusion's, or that of a crate which it or we use.
+    /// DataFusion, or a crate that it or the engine uses.
     DataFusion,
     Unknown,
 }
@@ -40,7 +40,7 @@ impl fmt::Display for Whose {
     }
 }
 
-/// A panic that no error tells of yet.
+/// A panic not yet reported by an error.
 struct Note {
     message: String,
     place: String,
@@ -49,12 +49,13 @@ struct Note {
 
 static NOTES: Mutex<VecDeque<Note>> = Mutex::new(VecDeque::new());
 
-/// Panics of tasks whose results nobody wants are never asked for.
+/// Maximum number of notes: panics of detached tasks are never collected.
 const MOST_NOTES: usize = 100;
 
-/// Notes from here on where panics begin, so that errors can name the place; prints them only where `RUST_BACKTRACE` is set.
+/// Records from now on where panics start, so that errors can name the place; prints panics only if `RUST_BACKTRACE` is
+/// set.
 ///
-/// For programs: it replaces the hook of the process.
+/// For applications: it replaces the panic hook of the process.
 pub fn note_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -75,7 +76,7 @@ fn note(panic: &PanicHookInfo<'_>) {
         Some(location) => (location.file(), location.to_string()),
         None => ("", "an unknown place".to_string()),
     };
-    // The standard library panics for its caller, whom only the backtrace names.
+    // The standard library panics on behalf of its caller, which only the backtrace names.
     let (whose, place) = match whose_file(file) {
         Some(whose) => (whose, place),
         None => match whose_frames(&Backtrace::force_capture().to_string()) {
@@ -93,11 +94,11 @@ fn note(panic: &PanicHookInfo<'_>) {
 
 const NO_MESSAGE: &str = "a panic without a message";
 
-/// The crates of the workspace, by folder and by the name they have in a registry.
+/// Crates of the workspace, by folder and by their name in a registry.
 const FOLDERS: [&str; 6] = ["engine/", "kernels/", "memory/", "queries/", "data/", "benches/"];
 const NAME: &str = "millpond";
 
-/// Whose a source file is; `None` for the standard library's.
+/// Owner of a source file; `None` for the standard library.
 fn whose_file(file: &str) -> Option<Whose> {
     if file.is_empty() || file.starts_with("/rustc/") || file.contains("/rustlib/") || file.starts_with("library/") {
         return None;
@@ -108,9 +109,9 @@ fn whose_file(file: &str) -> Option<Whose> {
     Some(if ours { Whose::Millpond } else { Whose::DataFusion })
 }
 
-/// The innermost frame that belongs to neither the standard library nor the hook, and whose it is.
+/// Innermost frame outside the standard library and the hook, and its owner.
 fn whose_frames(backtrace: &str) -> Option<(Whose, String)> {
-    // "  12: <datafusion_functions::string::repeat::RepeatFunc as …>::invoke": the first word of the symbol is its crate.
+    // "  12: <datafusion_functions::string::repeat::RepeatFunc as …>::invoke": a symbol's first word is its crate.
     let symbols = backtrace.lines().filter_map(|line| line.trim_start().split_once(": "));
     let frames = symbols.filter(|(number, _)| number.bytes().all(|byte| byte.is_ascii_digit())).map(|(_, symbol)| {
         let name = symbol.trim_start_matches(['<', '&', '(', '[', '*']);
@@ -127,7 +128,7 @@ fn whose_frames(backtrace: &str) -> Option<(Whose, String)> {
     Some((whose, symbol.to_string()))
 }
 
-/// The error for what a panic left.
+/// Error for a panic payload.
 pub fn panicked(payload: &(dyn Any + Send)) -> EngineError {
     let text = payload.downcast_ref::<&'static str>().copied();
     let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
@@ -135,7 +136,7 @@ pub fn panicked(payload: &(dyn Any + Send)) -> EngineError {
     noted(message, |note| note.message == message)
 }
 
-/// The error with the note that `is_it` finds, the newest first.
+/// Error from the newest note that `is_it` accepts.
 fn noted(message: &str, is_it: impl Fn(&Note) -> bool) -> EngineError {
     let mut notes = NOTES.lock().unwrap_or_else(PoisonError::into_inner);
     let found = notes.iter().rposition(is_it).and_then(|at| notes.remove(at));
@@ -146,7 +147,7 @@ fn noted(message: &str, is_it: impl Fn(&Note) -> bool) -> EngineError {
     EngineError::Panicked { whose, message, place }
 }
 
-/// The error of a task that did not end by itself.
+/// Error for a task that did not complete.
 pub(crate) fn task_ended(error: JoinError) -> EngineError {
     match error.try_into_panic() {
         Ok(payload) => panicked(payload.as_ref()),
@@ -154,16 +155,16 @@ pub(crate) fn task_ended(error: JoinError) -> EngineError {
     }
 }
 
-/// `error`, or what it stands for if it tells of a task that panicked.
+/// Returns `error`, or the error of the panic if it reports a panicked task.
 pub(crate) fn named(error: DataFusionError) -> DataFusionError {
     let Some(join) = joined(&error).filter(|join| join.is_panic()) else { return error };
-    // The payload cannot be taken out of a shared error; its text has the message in quotes.
+    // The payload cannot be moved out of a shared error; its text contains the quoted message.
     let text = join.to_string();
     let quoted = text.split_once(" panicked with message ").map_or(NO_MESSAGE, |(_, quoted)| quoted);
     noted(quoted.trim_matches('"'), |note| format!("{:?}", note.message) == quoted || note.message == quoted).into()
 }
 
-/// The end of a task inside `error`, whatever is around it.
+/// The `JoinError` inside `error`, whatever contexts surround it.
 fn joined(error: &DataFusionError) -> Option<&JoinError> {
     let mut next: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = next {
@@ -181,7 +182,7 @@ fn joined(error: &DataFusionError) -> Option<&JoinError> {
     None
 }
 
-/// What `future` gives; its panic as an error.
+/// Awaits `future`; a panic becomes an error.
 pub(crate) async fn caught<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
     match AssertUnwindSafe(future).catch_unwind().await {
         Ok(result) => result.map_err(named),
@@ -189,7 +190,7 @@ pub(crate) async fn caught<T>(future: impl Future<Output = Result<T>>) -> Result
     }
 }
 
-/// What `work` gives; its panic as an error.
+/// Runs `work`; a panic becomes an error.
 pub(crate) fn caught_now<T>(work: impl FnOnce() -> T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| panicked(payload.as_ref()).into())
 }

@@ -1,15 +1,17 @@
-//! Plans of statements that were planned before, by their text; of what DataFusion plans by itself, by the optimised logical plan.
+//! Cache of plans: by a statement's text, or by the optimized logical plan if DataFusion drives the planning.
 //!
 //!   text ──────────┐
-//!   logical plan ──┴► entry ─ options, rules, relations and functions the same objects? files and batches the same? ─ yes ─► the plan, as new
-//!                                                                                                                 └─ no ──► planned anew
+//!   logical plan ──┴► entry ─ options, rules, relations, functions identical? files, batches equal? ─ yes ─► a copy
+//!                                                                                                   └─ no ──► planned
 //!
-//! Kept      queries over files and in-memory tables of DataFusion's own, of functions that always give the same, whose operators above the
-//!           device keep nothing of a run. Everything else is planned each time, and what defines or sets something empties the cache.
-//! As new    a kept plan is never executed: each run gets a copy with metrics and subqueries of its own, which shares what was prepared.
-//! Logical   plans are compared as trees, and the tables and functions in them as objects. What DataFusion has folded, such as now(), is a
-//!           constant by then: another one the next time.
-//! Threads   one lock around the entries, held for no work.
+//! Kept      queries over files and in-memory tables of DataFusion, with deterministic functions, whose operators above
+//!           the device keep no state of a run. All other queries are planned each time, and a statement that defines
+//!           or sets something empties the cache.
+//! As new    a kept plan is never executed: each run gets a copy with its own metrics and subqueries, which shares
+//!           prepared work.
+//! Logical   plans are compared as trees, and their tables and functions by identity. An expression that DataFusion has
+//!           folded, such as now(), is a constant by then, and differs the next time.
+//! Threads   one lock around the entries, held only for lookups.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -49,35 +51,35 @@ use crate::store::{Checks, MadeSource, MadeTable, Rows};
 use crate::subqueries::Subqueries;
 use crate::tables;
 
-/// Plans of one session.
+/// Cached plans of one session.
 #[derive(Default)]
 pub(crate) struct PlanCache {
     entries: Mutex<HashMap<Key, Arc<Entry>>>,
     clock: AtomicU64,
-    /// Templates that have no entry, by their hashes.
+    /// Templates without an entry, by their hashes.
     sights: Mutex<HashMap<u64, Sight>>,
-    /// Statements that took a plan of their own, and those that took one of a template.
+    /// Number of statements that used their own kept plan, and of those that used a template's plan.
     found: AtomicU64,
     by_template: AtomicU64,
 }
 
-/// How many statements of a session took a plan that was kept.
+/// Number of a session's statements that used a kept plan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PlansFound {
-    /// The statement's own plan.
+    /// Statements that used their own plan.
     pub kept: u64,
-    /// The plan of statements that differ from it in constants alone.
+    /// Statements that used the plan of a template, which differs from them only in constants.
     pub by_template: u64,
 }
 
-/// What is known of a template without a plan.
+/// State of a template without a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sight {
-    /// No statement of it has been planned, as far as is remembered.
+    /// No remembered statement has this template.
     New,
-    /// A statement of it has been planned.
+    /// A statement with this template has been planned.
     Seen,
-    /// It cannot be planned without its constants, or not wholly on the device.
+    /// It cannot be planned without its constants, or not entirely on the device.
     Refused,
 }
 
@@ -87,31 +89,31 @@ impl fmt::Debug for PlanCache {
     }
 }
 
-/// Templates without a plan that are remembered; when there are more, all are forgotten.
+/// Maximum number of remembered templates without a plan; beyond it, all are forgotten.
 const SIGHTS: usize = 1 << 10;
 
-/// Plans that are kept; when there are more, the one that was not used for longest goes.
+/// Maximum number of kept plans; beyond it, the least recently used one is dropped.
 const PLANS: usize = 256;
 
-/// Under what a plan is kept.
+/// Key of a kept plan.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
     /// A statement's text.
     Text(String),
-    /// The hash of a logical plan, which its entry has.
+    /// Hash of a logical plan, which the entry contains.
     Logical(u64),
-    /// The hash of a template, which its entry has as a logical plan.
+    /// Hash of a template, which the entry contains as a logical plan.
     Template(u64),
 }
 
-/// A plan, and what it was made of.
+/// A plan and the inputs of its planning.
 struct Entry {
     plan: Arc<dyn ExecutionPlan>,
     made_of: MadeOf,
     used: AtomicU64,
 }
 
-/// A session as it is now.
+/// Current state of a session.
 #[derive(Clone, Copy)]
 pub(crate) enum Now<'a> {
     Context(&'a SessionContext),
@@ -119,7 +121,7 @@ pub(crate) enum Now<'a> {
 }
 
 impl Now<'_> {
-    /// Looks at the session's state; no lock is held longer.
+    /// Calls `look` with the session's state; a lock is held only during the call.
     fn with<T>(self, look: impl FnOnce(&SessionState) -> T) -> T {
         match self {
             Self::Context(context) => look(&context.state_ref().read()),
@@ -128,10 +130,10 @@ impl Now<'_> {
     }
 }
 
-/// Tables, by the names under which a query reads them.
+/// Tables with the names under which a query reads them.
 type Named = Vec<(TableReference, Arc<dyn TableProvider>)>;
 
-/// A query that is asked for by its logical plan.
+/// A query, looked up by its logical plan.
 pub(crate) struct Asked {
     plan: LogicalPlan,
     tables: Named,
@@ -139,25 +141,25 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// A query whose plan may be kept; `None` for what is no query, and for one that need not give the same each time.
+    /// A query whose plan may be kept; `None` if it is not a query, or not deterministic.
     pub fn of(plan: &LogicalPlan) -> Option<Self> {
         Self::of_template(plan, plan)
     }
 
-    /// The template `plan` of a query, which has the query's tables and functions.
+    /// The template `plan` of a query, with the query's tables and functions.
     pub fn of_template(query: &LogicalPlan, plan: &LogicalPlan) -> Option<Self> {
         let (tables, functions) = parts(query)?;
         Some(Self { plan: plan.clone(), tables, functions })
     }
 
-    /// Under what its plan is kept.
+    /// Key of its plan.
     pub fn key(&self) -> Key {
         let mut hasher = DefaultHasher::new();
         self.plan.hash(&mut hasher);
         Key::Logical(hasher.finish())
     }
 
-    /// True if it is the same query over the same tables, by the same functions.
+    /// True if both are the same query over the same tables, with the same functions.
     fn is(&self, other: &Self) -> bool {
         let tables = self.tables.iter().zip(&other.tables);
         self.tables.len() == other.tables.len()
@@ -167,18 +169,18 @@ impl Asked {
     }
 }
 
-/// What a plan is made of.
+/// Inputs of planning.
 pub(crate) struct MadeOf {
-    /// The session's, which are another object once one of them is set.
+    /// Options of the session, which are replaced by a new object when one is set.
     options: Arc<ConfigOptions>,
-    /// Those that place plans, which are another list once one is added.
+    /// Operators of placement, which are replaced by a new list when one is added.
     operators: Option<Arc<[Arc<dyn DeviceOperator>]>>,
     planners: Planners,
-    /// What was planned, where it is kept by that.
+    /// The planned query, if the plan is kept by its logical plan.
     asked: Option<Asked>,
-    /// What the catalog gave for each name.
+    /// Tables that the catalog returned for each name.
     named: Vec<(ResolvedTableReference, Arc<dyn TableProvider>)>,
-    /// Tables that are read, with their rows as they were.
+    /// Tables that are read, with the version of their rows.
     read: Vec<(Arc<dyn TableProvider>, Version)>,
     functions: Names,
 }
@@ -189,17 +191,18 @@ impl fmt::Debug for MadeOf {
     }
 }
 
-/// The rows of a table, in words that change with them.
+/// Version of a table's rows; differs whenever they change.
 #[derive(PartialEq)]
 enum Version {
     Files(Vec<ObjectMeta>, Stores),
-    /// Addresses of all columns, for an update leaves alone what it does not set, and rows; the plan keeps the batches.
+    /// Addresses of all columns, because an update keeps unchanged columns, and row counts; the plan keeps the batches
+    /// alive.
     Batches(Vec<(Vec<usize>, usize)>),
-    /// The number of rows that stay on the device, which never change.
+    /// Number of the rows of a kept table, which are immutable.
     Made(u64),
 }
 
-/// The stores of a table's files, which a program may replace: the same objects or other ones.
+/// Object stores of a table's files, compared by identity, because a program may replace them.
 struct Stores(Vec<Arc<dyn ObjectStore>>);
 
 impl PartialEq for Stores {
@@ -213,29 +216,29 @@ impl PlanCache {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many statements took a plan that was kept.
+    /// Number of statements that used a kept plan.
     pub fn plans_found(&self) -> PlansFound {
         let (kept, by_template) = (&self.found, &self.by_template);
         PlansFound { kept: kept.load(Ordering::Relaxed), by_template: by_template.load(Ordering::Relaxed) }
     }
 
-    /// How many plans are kept.
+    /// Number of kept plans.
     pub fn kept(&self) -> usize {
         self.entries().len()
     }
 
-    /// Counts a statement whose plan is that of a template.
+    /// Counts a statement that used the plan of a template.
     pub fn found_by_template(&self) {
         self.by_template.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Forgets all plans.
+    /// Drops all plans.
     pub fn clear(&self) {
         self.entries().clear();
         self.sights.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// The plan of a statement, ready to run; `None` if it is not known, or of something that has changed since.
+    /// The plan of a statement, ready to run; `None` if it is unknown or outdated.
     pub async fn find(&self, now: Now<'_>, key: &Key, asked: Option<&Asked>) -> Option<Arc<dyn ExecutionPlan>> {
         let entry = Arc::clone(self.entries().get(key)?);
         let same = match (&entry.made_of.asked, asked) {
@@ -255,7 +258,7 @@ impl PlanCache {
         None
     }
 
-    /// What is known of a template; it has been seen from now on.
+    /// State of a template; marks it as seen.
     pub fn sight(&self, template: u64) -> Sight {
         let mut sights = self.sights.lock().unwrap_or_else(PoisonError::into_inner);
         if sights.len() >= SIGHTS && !sights.contains_key(&template) {
@@ -268,19 +271,19 @@ impl PlanCache {
         known.unwrap_or(Sight::New)
     }
 
-    /// Notes that a template is of no use.
+    /// Marks a template as unusable.
     pub fn refuse(&self, template: u64) {
         self.entries().remove(&Key::Template(template));
         self.sights.lock().unwrap_or_else(PoisonError::into_inner).insert(template, Sight::Refused);
     }
 
-    /// Keeps the plan of a template, which is made ready for each run.
+    /// Keeps the plan of a template, which is copied for each run.
     pub fn keep_template(&self, template: u64, made_of: MadeOf, plan: &Arc<dyn ExecutionPlan>) {
         self.insert(Key::Template(template), made_of, Arc::clone(plan));
     }
 
-    /// Keeps the plan of a statement, if it may be run again. What it was made of was looked at before it was made: what has changed
-    /// meanwhile shows the next time.
+    /// Keeps the plan of a statement, if it may be run again. Its inputs were recorded before planning, so that a
+    /// change in the meantime is detected the next time.
     pub fn keep(&self, key: Key, made_of: MadeOf, plan: &Arc<dyn ExecutionPlan>) {
         if !keeps_nothing(plan) {
             return;
@@ -303,7 +306,7 @@ impl PlanCache {
 }
 
 impl MadeOf {
-    /// Of a statement that names these relations, and that is about to be planned; `None` if one is not there.
+    /// Inputs of a statement that names these relations, recorded before planning; `None` if a relation does not exist.
     pub async fn begin(now: Now<'_>, names: &[TableReference]) -> Option<Self> {
         let (options, operators, planners) = now.with(planned_with);
         let mut named = Vec::with_capacity(names.len());
@@ -316,14 +319,15 @@ impl MadeOf {
         Some(Self { options, operators, planners, asked: None, named, read: vec![], functions })
     }
 
-    /// The same with what its query reads and calls; `None` if the query's plan may not be run again.
+    /// Adds the tables and functions of the query; `None` if the query's plan may not be run again.
     pub async fn read_by(self, now: Now<'_>, query: &LogicalPlan) -> Option<Self> {
         let (tables, called) = parts(query)?;
         let functions = now.with(|state| called.names(state));
         Self { functions, ..self }.reading(now, tables).await
     }
 
-    /// Of a query that is about to be planned. `None` if it reads what the catalog does not have: such a table is made for it alone.
+    /// Inputs of a query, recorded before planning; `None` if it reads a table outside the catalog, which exists only
+    /// for this query.
     pub async fn asked(now: Now<'_>, asked: Asked) -> Option<Self> {
         let (options, operators, planners) = now.with(planned_with);
         let functions = now.with(|state| asked.functions.names(state));
@@ -348,7 +352,7 @@ impl MadeOf {
         Some(self)
     }
 
-    /// What its files are, if planning it again would begin with the same things.
+    /// Current metadata of its files, if planning again would start from the same inputs.
     async fn looks_if_fresh(&self, now: Now<'_>) -> Option<Looks> {
         let same = now.with(|state| {
             let operators = match (&self.operators, operators(state)) {
@@ -368,7 +372,7 @@ impl MadeOf {
                 return None;
             }
         }
-        // Side by side: a look at a file is a trip to another thread, or over a network.
+        // Concurrently: a request for a file's metadata takes a switch to another thread, or a network round trip.
         let mut looks = Looks::default();
         let versions = self.read.iter().map(|(table, _)| version(now, table));
         for (now, (_, known)) in join_all(versions).await.into_iter().zip(&self.read) {
@@ -390,7 +394,7 @@ fn operators(state: &SessionState) -> Option<Arc<[Arc<dyn DeviceOperator>]>> {
 /// Options, operators and planners.
 type PlannedWith = (Arc<ConfigOptions>, Option<Arc<[Arc<dyn DeviceOperator>]>>, Planners);
 
-/// What a session plans with now.
+/// The current planning inputs of a session.
 fn planned_with(state: &SessionState) -> PlannedWith {
     (options(state), operators(state), Planners::of(state))
 }
@@ -399,17 +403,17 @@ fn resolved(name: &TableReference, options: &ConfigOptions) -> ResolvedTableRefe
     name.clone().resolve(&options.catalog.default_catalog, &options.catalog.default_schema)
 }
 
-/// What the catalog gives for a name now.
+/// The table that the catalog currently returns for a name.
 async fn provider(now: Now<'_>, name: &ResolvedTableReference) -> Option<Arc<dyn TableProvider>> {
     let catalog = now.with(|state| state.catalog_list().catalog(&name.catalog))?;
     catalog.schema(&name.schema)?.table(&name.table).await.ok().flatten()
 }
 
-/// Files, by the address of their store.
+/// Files by the URL of their store.
 type Seen = Vec<(String, Vec<ObjectMeta>)>;
 
-/// The rows of a table as they are now, and its files where a run would be told the same of each; `None` for tables of others, and for
-/// files that cannot be looked at.
+/// Current version of a table's rows, and the files whose listed metadata equals that of a direct request; `None` for
+/// other kinds of tables, and for files whose metadata cannot be read.
 async fn version(now: Now<'_>, table: &Arc<dyn TableProvider>) -> Option<(Version, Seen)> {
     let no_files = |version| (version, vec![]);
     if let Some(table) = table.downcast_ref::<MadeTable>() {
@@ -427,7 +431,7 @@ async fn version(now: Now<'_>, table: &Arc<dyn TableProvider>) -> Option<(Versio
     for url in table.table_paths() {
         let store = runtime.object_store(url).ok()?;
         let of = checks.files_of(url, &store).await.ok()?;
-        // Stores of others may say less of a file in a list.
+        // Remote stores may return less metadata in a listing.
         if !url.is_collection() || url.scheme() == "file" {
             seen.push((url.object_store().as_str().to_string(), of.clone()));
         }
@@ -448,7 +452,7 @@ async fn version_of_batches(table: &MemTable) -> Option<Version> {
     Some(Version::Batches(batches))
 }
 
-/// The tables and functions of a query; `None` for what is no query, and for one that need not give the same each time.
+/// Tables and functions of a query; `None` if it is not a query, or not deterministic.
 fn parts(query: &LogicalPlan) -> Option<(Named, Called)> {
     let (mut tables, mut functions, mut refused) = (Vec::new(), Called::default(), false);
     let walked = query.apply_with_subqueries(|node| {
@@ -477,8 +481,8 @@ fn parts(query: &LogicalPlan) -> Option<(Named, Called)> {
     (walked.is_ok() && !refused && !tables.is_empty()).then_some((tables, functions))
 }
 
-/// True for a plan with a part on the device whose other operators keep nothing from one run to the next, and fill in no filter. What
-/// subqueries give may differ from run to run.
+/// True for a plan with a device part whose other operators keep no state between runs and update no dynamic filter.
+/// Results of subqueries may differ between runs.
 fn keeps_nothing(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let mut borders = 0;
     may_run_again(plan, &Subqueries::default(), false, &mut borders) && borders > 0

@@ -1,18 +1,21 @@
-//! What a session plans with, as objects that are compared with those of a later time.
+//! Planning components of a session, as objects whose identity is compared later.
 //!
 //!   rules and planners ─────── the same objects in the same order? ─┐
-//!   each name of a function ── the same objects under it? ──────────┴─ yes ─► a plan that was made with them may serve again
+//!   each function name ─────── the same objects under it? ──────────┴─ yes ─► a plan made with them may be reused
 //!
-//! Compared  analyzer rules, function rewrites, optimizer rules of both kinds, planners of expressions, relations and queries, providers
-//!           of statistics, the runtime. By address: each holds its objects, so that no other one comes to have an address of theirs.
-//! Names     of a function are its own and its aliases. A session looks a call up among scalar functions, then those of a higher order,
-//!           then windows and aggregates: another object under one of the names in any of these is another plan.
-//! Elsewhere options and operators ([`crate::plan_cache`]); tables, views and catalogs, which are looked up again by their names; stores,
+//! Compared  analyzer rules, function rewrites, optimizer rules of both kinds, planners of expressions, relations and
+//!           queries, statistics providers, the runtime. By address: the objects are kept alive, so that their
+//!           addresses are not reused.
+//! Names     of a function are its own and its aliases. A session looks a call up among scalar functions, then
+//!           higher-order functions, then windows and aggregates: a changed object under one of the names in any of
+//!           these requires a new plan.
+//! Elsewhere options and operators ([`crate::plan_cache`]); tables, views, catalogs, looked up by name; object stores,
 //!           with the files of a table.
-//! Left out  table functions and their results, which no catalog has: plans of these are not kept. Table factories, file formats, function
-//!           and cache factories, serializers: definitions alone ask these, and a definition empties the cache. Prepared statements and
-//!           variables: plans with one are not kept. Extensions of a session's configuration: no rule is handed them.
-//! Unseen    the planner of SQL types, which a session does not show. It is set while a session is built alone.
+//! Left out  table functions and their results, which are in no catalog: their plans are not kept. Table factories,
+//!           file formats, function and cache factories, serializers: only definitions use these, and a definition
+//!           empties the cache. Prepared statements and variables: plans with one are not kept. Extensions of a
+//!           session's configuration: rules do not receive them.
+//! Unseen    the planner of SQL types, which a session does not expose. It can only be set while a session is built.
 
 use std::sync::{Arc, Weak};
 
@@ -30,15 +33,15 @@ use datafusion::physical_plan::operator_statistics::StatisticsProvider;
 
 use crate::expr::mended::bare;
 
-/// The rules of a session, and the planner of what they make.
+/// The rules of a session, and its query planner.
 pub(crate) struct Rules {
     pub analyzer: Vec<Arc<dyn AnalyzerRule + Send + Sync>>,
     pub rewrites: Vec<Arc<dyn FunctionRewrite + Send + Sync>>,
     pub optimizer: Vec<Arc<dyn OptimizerRule + Send + Sync>>,
     pub physical: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>>,
     pub statistics: Vec<Arc<dyn StatisticsProvider>>,
-    /// Weak, for a session's own planner holds the plans that are kept: together they would keep each other, and the device. Its address
-    /// is no other object's all the same.
+    /// Weak, because a session's own planner owns the kept plans: a strong reference would form a cycle that keeps the
+    /// device alive. The address is still not reused.
     pub query: Weak<dyn QueryPlanner + Send + Sync>,
 }
 
@@ -60,7 +63,7 @@ impl Planners {
         }
     }
 
-    /// True if the session still has these, in this order.
+    /// True if the session still has the same components in the same order.
     pub fn are_those_of(&self, state: &SessionState) -> bool {
         self.rules.are_those_of(state)
             && Arc::ptr_eq(&self.runtime, state.runtime_env())
@@ -81,7 +84,7 @@ impl Rules {
         }
     }
 
-    /// True if the session still has the same rules, and the same planner of what they make.
+    /// True if the session still has the same rules and the same query planner.
     pub fn are_those_of(&self, state: &SessionState) -> bool {
         std::ptr::addr_eq(self.query.as_ptr(), Arc::as_ptr(state.query_planner()))
             && same(&self.optimizer, state.optimizers())
@@ -96,7 +99,7 @@ fn providers(state: &SessionState) -> &[Arc<dyn StatisticsProvider>] {
     state.statistics_registry().map_or(&[], |registry| registry.providers())
 }
 
-/// The functions that a query calls; of those that rules of ours put in the place of others, the others.
+/// Functions that a query calls; for a function that one of our rules has replaced, the original.
 #[derive(Default, Clone)]
 pub(crate) struct Called {
     scalar: Vec<Arc<ScalarUDF>>,
@@ -106,7 +109,7 @@ pub(crate) struct Called {
 }
 
 impl Called {
-    /// True if both are the same objects.
+    /// True if both contain the same objects.
     pub fn are(&self, other: &Self) -> bool {
         same(&self.scalar, &other.scalar)
             && same(&self.higher_order, &other.higher_order)
@@ -114,7 +117,7 @@ impl Called {
             && same(&self.window, &other.window)
     }
 
-    /// Notes the functions of an expression; false for one whose value is not the same each time.
+    /// Records the functions of an expression; returns false if it is not deterministic.
     pub fn note(&mut self, expr: &Expr) -> bool {
         let volatility = match expr {
             Expr::ScalarFunction(call) => {
@@ -145,7 +148,7 @@ impl Called {
         volatility == Volatility::Immutable
     }
 
-    /// What a session has under their names.
+    /// The session's functions under their names.
     pub fn names(&self, state: &SessionState) -> Names {
         let scalar = self.scalar.iter().flat_map(|f| names(f.name(), f.aliases()));
         let higher_order = self.higher_order.iter().flat_map(|f| names(f.name(), f.aliases()));
@@ -158,18 +161,18 @@ impl Called {
     }
 }
 
-/// Names of functions, and what a session had under each.
+/// Function names, and the session's functions under each.
 #[derive(Default)]
 pub(crate) struct Names(Vec<(String, Meaning)>);
 
 impl Names {
-    /// True if the session still has the same under each.
+    /// True if the session still has the same functions under each name.
     pub fn mean_the_same_in(&self, state: &SessionState) -> bool {
         self.0.iter().all(|(name, meaning)| meaning.is_that_in(name, state))
     }
 }
 
-/// The functions of one name.
+/// The functions with one name.
 struct Meaning {
     scalar: Option<Arc<ScalarUDF>>,
     higher_order: Option<Arc<HigherOrderUDF>>,
@@ -195,7 +198,7 @@ impl Meaning {
     }
 }
 
-/// True for one object, and where there is none on either side.
+/// True if both are the same object, or both are absent.
 fn is<T>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
     one.map(Arc::as_ptr) == other.map(Arc::as_ptr)
 }
@@ -205,7 +208,7 @@ fn names<'a>(own: &'a str, aliases: &'a [String]) -> impl Iterator<Item = &'a st
     std::iter::once(own).chain(aliases.iter().map(String::as_str))
 }
 
-/// Adds a function that is not there yet.
+/// Adds a function unless it is already listed.
 fn note<T>(to: &mut Vec<Arc<T>>, function: &Arc<T>) {
     if !to.iter().any(|known| Arc::ptr_eq(known, function)) {
         to.push(Arc::clone(function));

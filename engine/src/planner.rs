@@ -1,12 +1,12 @@
-//! The planner of physical plans, DataFusion's or the program's own: it plans once what it is asked for again, and changes of tables in
-//! memory (`mends::changes`).
+//! The physical planner of a session, DataFusion's or an application's: it caches plans for repeated requests, and
+//! plans changes of in-memory tables (`mends::changes`).
 //!
-//!   optimised logical plan ─► kept? ── yes ─► a copy of its physical plan
-//!                                    └─ no ──► folders listed afresh ─► planned ─► kept
+//!   optimized logical plan ─► cached? ── yes ─► a copy of its physical plan
+//!                                      └─ no ──► folders listed again ─► planned ─► cached
 //!
-//! When     columns stay on the device. Without a device, and otherwise, each is planned anew.
-//! Who      users of `context().sql()`, of frames and of prepared statements; DataFusion parses and optimises for them each time.
-//! EXPLAIN  is planned each time: it shows what would run. A plain one is answered by [`crate::explain`].
+//! When     columns are stored on the device. Otherwise, and without a device, each plan is planned again.
+//! Users    of `context().sql()`, data frames and prepared statements; DataFusion parses and optimizes each time.
+//! EXPLAIN  is planned each time: it shows what would run. [`crate::explain`] answers its plain form.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,22 +29,22 @@ use crate::mends::changes::{self, Changes};
 use crate::options::{DeviceChoice, Fallback, MillpondOptions};
 use crate::plan_cache::{Asked, MadeOf, Now, PlanCache};
 
-/// A planner, behind the plans of a session.
+/// A planner with a plan cache.
 pub(crate) struct KeepingPlanner {
-    /// DataFusion's, which knows changes of tables in memory.
+    /// DataFusion's planner, extended by changes of in-memory tables.
     planner: DefaultPhysicalPlanner,
-    /// The program's own, in the place of DataFusion's.
+    /// The application's planner, which replaces DataFusion's.
     own: Option<Arc<dyn QueryPlanner + Send + Sync>>,
-    /// With a device.
+    /// The plan cache, if there is a device.
     plans: Option<Arc<PlanCache>>,
-    /// The reason for a missing device, where one was welcome.
+    /// Why the automatic choice found no device.
     note: Option<String>,
     simulated: Simulated,
 }
 
 impl KeepingPlanner {
-    /// Keeps what it plans in `plans`, if there are some. The program's `own` planner plans everything but changes of tables in memory,
-    /// whose rows it plans, and EXPLAIN of them.
+    /// Planner that caches plans in `plans`, if given. The application's `own` planner plans everything except changes
+    /// of in-memory tables, of which it plans the rows, and EXPLAIN of such changes.
     pub fn new(
         own: Option<Arc<dyn QueryPlanner + Send + Sync>>,
         plans: Option<&Arc<PlanCache>>,
@@ -57,7 +57,7 @@ impl KeepingPlanner {
     async fn planned(&self, plan: &LogicalPlan, session: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
         match plan {
             LogicalPlan::Explain(asked) if is_marked(&asked.schema) && asked.logical_optimization_succeeded => {
-                // What cannot be planned has DataFusion's answer, which is the error.
+                // If the query cannot be planned, DataFusion reports the error.
                 if let Ok(Some(answer)) = self.explained(asked, session).await {
                     return Ok(answer);
                 }
@@ -79,7 +79,7 @@ impl KeepingPlanner {
         self.query(plan, session).await
     }
 
-    /// The answer of EXPLAIN; `None` in a session that is not DataFusion's own.
+    /// Result of EXPLAIN; `None` in a session of another type than DataFusion's.
     async fn explained(&self, asked: &Explain, session: &dyn Session) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let query = match asked.plan.as_ref() {
             LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => &create.input,
@@ -91,7 +91,7 @@ impl KeepingPlanner {
         let Some(operators) = state.config().get_extension::<Operators>() else { return Ok(None) };
         let options = state.config_options().extensions.get::<MillpondOptions>().cloned().unwrap_or_default();
         let plan = match options.fallback {
-            // Parts that stay on the CPU are what is asked about.
+            // EXPLAIN shows the parts that stay on the CPU instead of refusing them.
             Fallback::Error => {
                 let allowing = with_options(state, |options| options.fallback = Fallback::Allow).build();
                 self.query(query, &allowing).await?
@@ -101,7 +101,7 @@ impl KeepingPlanner {
         let has_device = self.plans.is_some() && options.enabled && options.device != DeviceChoice::Cpu;
         let simulated = match has_device {
             true => None,
-            // Without a plan for a device there is the CPU's alone.
+            // If the simulated plan fails, only the CPU plan is shown.
             false => self.simulated.plan(&self.planner, query, state, &operators).await.and_then(Result::ok),
         };
         let text = explain(&Explained {
@@ -155,7 +155,7 @@ impl QueryPlanner for KeepingPlanner {
         if let Some(kept) = plans.find(now, &key, Some(&asked)).await {
             return Ok(kept);
         }
-        // Looked at before anything is made of it: what changes meanwhile shows the next time.
+        // Recorded before planning: a change in the meantime is detected the next time.
         let made_of = MadeOf::asked(now, asked).await;
         crate::store::look(plan, session).await?;
         let planned = self.planned(plan, session).await?;

@@ -1,4 +1,4 @@
-//! What most programs name: `use millpond::prelude::*`.
+//! Common imports: `use millpond::prelude::*`.
 
 pub use datafusion::arrow::util::pretty::pretty_format_batches;
 pub use datafusion::common::ScalarValue;

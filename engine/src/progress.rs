@@ -1,11 +1,11 @@
-//! How far a running query is, by what its scans have read.
+//! Progress of a running query, from the rows that its scans have read.
 //!
 //! ```text
-//!   plan ─ scans ─► rows read, of the rows that their statistics name ─┐
-//!   engine ─► kernels that the driver assembles now ───────────────────┴─► Progress
+//!   plan ─ scans ─► rows read, of the rows in their statistics ────────┐
+//!   engine ─► kernels that the driver is assembling ────────────────────┴─► Progress
 //! ```
 //!
-//! Reads counters that the run keeps anyway; nothing is counted for it.
+//! Reads existing counters of the run; it adds none.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use datafusion::physical_plan::ExecutionPlan;
 use crate::source::parquet::DeviceScanExec;
 use crate::source::upload::statistics;
 
-/// What the scans of a query have read so far.
+/// Rows and bytes that the scans of a query have read so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Rows read.
     pub rows: u64,
-    /// Rows of all scans; `None` where the statistics of one do not name them.
+    /// Total rows of all scans; `None` if the statistics of one lack a row count.
     pub of_rows: Option<u64>,
     /// Bytes read from files.
     pub bytes: u64,
@@ -43,14 +43,14 @@ impl Progress {
                 progress.rows += metrics.output_rows().map_or_else(|| sum("output_rows"), |rows| rows as u64);
                 progress.bytes += sum("bytes_scanned");
             }
-            // DataFusion's scan below a device scan is the same scan.
+            // DataFusion's scan below a device scan reads the same rows.
             Ok(TreeNodeRecursion::Jump)
         });
         debug_assert!(walked.is_ok(), "the walk has no errors of its own");
         progress
     }
 
-    /// The share of rows that have been read, from 0 to 1; `None` where the number of rows is unknown or none.
+    /// Share of rows that have been read, from 0 to 1; `None` if the total is unknown or zero.
     pub fn share(&self) -> Option<f64> {
         let of_rows = self.of_rows.filter(|rows| *rows > 0)?;
         Some((self.rows as f64 / of_rows as f64).min(1.0))

@@ -1,11 +1,11 @@
 //! Why an operator stays on the CPU.
 //!
-//! A reason is data; its text names what could not be done, with which values. Being unsupported is an answer,
-//! not an error: reasons ride on the border node that the fallback made necessary.
+//! A reason is data; its text names the unsupported part, with its values. Being unsupported is not an error: a border
+//! node carries the reasons for the fallback that required it.
 
 use std::fmt;
 
-/// Why an operator, or part of it, has no place on the device.
+/// Why an operator, or part of it, does not run on the device.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Reason {
@@ -23,17 +23,17 @@ pub enum Reason {
     OrderKept { node: String },
     /// The input is known to be smaller than `millpond.min_rows`.
     TooFewRows { rows: usize, min_rows: usize },
-    /// More rows than a device sort takes.
+    /// There are more rows than a device sort supports.
     TooManyRowsToSort { rows: usize, limit: usize },
     /// The input never ends.
     Unbounded { node: String },
-    /// The input gives its rows once; a device that runs short, or the CPU in its place, may have to read them again.
+    /// The input can be read only once; a retry on the device or on the CPU may have to read it again.
     ReadOnce { node: String },
-    /// The input may have no end but a limit above it, and an upload reads ahead.
+    /// The input may be infinite except for a limit above it, and an upload reads ahead.
     StoppedAbove { node: String },
-    /// The device failed for good earlier in this process.
+    /// The device was lost earlier in this process.
     DeviceLost { device: String },
-    /// DataFusion's plan check refused the changed plan.
+    /// DataFusion's plan check refused the placed plan.
     CheckFailed { what: String },
 }
 
@@ -67,15 +67,15 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A kind of reason, without the expression or operator that has it.
+/// A kind of reason, without a concrete expression or operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReasonKind {
-    /// Its stable code. docs/reasons.md has an anchor of this name.
+    /// Stable code; docs/reasons.md has an anchor of this name.
     pub code: &'static str,
     /// Its meaning in one line.
     pub description: &'static str,
-    /// The setting that would change it, where there is one.
+    /// The setting that would remove the reason, if any.
     pub setting: Option<&'static str>,
 }
 
@@ -105,7 +105,7 @@ pub const KINDS: [ReasonKind; 13] = [
 ];
 
 impl Reason {
-    /// Its kind.
+    /// Kind of the reason.
     pub fn kind(&self) -> &'static ReasonKind {
         &KINDS[match self {
             Self::NodeUnsupported { .. } => 0,
@@ -124,12 +124,12 @@ impl Reason {
         }]
     }
 
-    /// Its stable code, the name of an anchor of docs/reasons.md.
+    /// Stable code, also the name of an anchor in docs/reasons.md.
     pub fn code(&self) -> &'static str {
         self.kind().code
     }
 
-    /// The setting that would change it, where there is one: of its kind, or one that its text names.
+    /// The setting that would remove the reason, if any: that of its kind, or one named in its text.
     pub fn setting(&self) -> Option<&'static str> {
         let why = match self {
             Self::ExprUnsupported { why, .. } | Self::AggregateUnsupported { why, .. } => why.as_str(),
@@ -139,10 +139,10 @@ impl Reason {
     }
 }
 
-/// Settings that texts of reasons name.
+/// Settings named in the texts of reasons.
 const NAMED: [&str; 2] = ["millpond.deterministic_floats", "millpond.integer_overflow"];
 
-/// Reasons in one line, each once.
+/// Reasons in one line, deduplicated.
 pub fn reasons_text(reasons: &[Reason]) -> String {
     let mut seen: Vec<String> = Vec::new();
     for reason in reasons {
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
     use crate::options::MillpondOptions;
 
-    /// One of each.
+    /// One reason of each kind.
     fn all() -> Vec<Reason> {
         let text = || "x".to_string();
         vec![
@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    /// docs/reasons.md has an anchor for each code and no other, with the setting where there is one.
+    /// docs/reasons.md has exactly one anchor per code, with the setting if any.
     #[test]
     fn the_page_has_an_anchor_for_each_code() {
         let page = include_str!("../../docs/reasons.md");

@@ -1,8 +1,8 @@
-//! What a query did: where it ran, why not on the device, and what it cost there.
+//! Report of a query's work: where it ran, why not on the device, and its costs.
 //!
 //!   executed plan ─ walk ─► QueryReport { launches, host waits, bytes, reasons, … } ─► footer, EXPLAIN ANALYZE, tests
 //!
-//! Numbers come from the executed plan's own runs, so two queries at once do not mix.
+//! Figures come from the runs of the executed plan, so concurrent queries do not mix.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,87 +24,88 @@ use crate::source::parquet::DeviceScanExec;
 
 pub use crate::metric;
 
-/// What one query did. All counts are zero when nothing ran on a device.
+/// Report of one query. All counts are zero if nothing ran on a device.
 ///
-/// [`Display`](fmt::Display) gives the line that the program prints below an answer: rows, time, share on the device, peak, reasons.
-/// Serialised, it is a map of the fields under their names.
+/// [`Display`](fmt::Display) formats the line that the program prints below a result: rows, time, share on the device,
+/// peak, reasons. Serialized, it is a map of the fields by name.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct QueryReport {
-    /// Rows of the answer, as far as they were taken.
+    /// Number of result rows, as far as they were read.
     pub answer_rows: u64,
-    /// Nanoseconds from the statement to the end of its answer, of which planning took [`planning_ns`](Self::planning_ns).
+    /// Nanoseconds from the statement to the end of its result, including [`planning_ns`](Self::planning_ns).
     pub wall_ns: u64,
-    /// Nanoseconds from the statement to its physical plan; 0 where a physical plan was given.
+    /// Nanoseconds from the statement to its physical plan; 0 if a physical plan was given.
     pub planning_ns: u64,
-    /// The device's name, when there is one.
+    /// Name of the device, if any.
     pub device: Option<String>,
-    /// Where its memory comes from (`millpond.memory_resource`), when there is a device.
+    /// Allocation strategy of device memory (`millpond.memory_resource`), if there is a device.
     pub memory_resource: Option<&'static str>,
-    /// Rows that left the device.
+    /// Number of downloaded rows.
     pub rows: u64,
-    /// Kernel launches, of which [`pipeline_launches`](Self::pipeline_launches) ran a generated pipeline.
+    /// Number of kernel launches, including [`pipeline_launches`](Self::pipeline_launches).
     pub launches: u64,
-    /// Launches that ran a generated pipeline.
+    /// Number of launches of generated pipelines.
     pub pipeline_launches: u64,
-    /// Generated pipelines, and instructions in their modules' text: a module that several share counts once.
+    /// Number of generated pipelines.
     pub pipelines: u64,
-    /// Instructions in the pipelines' modules: a module that several share counts once.
+    /// Number of instructions in the pipelines' modules; a shared module counts once.
     pub ptx_instructions: u64,
-    /// Segments of the programs that ran, and attempts at running them.
+    /// Number of segments of the programs that ran.
     pub segments: u64,
-    /// Attempts at running segments.
+    /// Number of attempts to run programs.
     pub attempts: u64,
-    /// Times that runs lowered a segment, or the piece that fills a join's table: to plan, to guess and to launch.
+    /// Number of times that runs lowered a segment, or the build part of a join: for planning, for prediction and for
+    /// launches.
     pub lowerings: u64,
-    /// Times that placement lowered a node's expressions, to see whether it can run on the device.
+    /// Number of times that placement lowered a node's expressions to check whether it can run on the device.
     pub placement_lowerings: u64,
-    /// Times that statistics of a source were computed, by placement and by runs.
+    /// Number of times that statistics of a source were computed, by placement and by runs.
     pub statistics_read: u64,
-    /// Nanoseconds of the host from plans to pipelines: cutting, lowering, finding or compiling them.
+    /// Host nanoseconds for preparing pipelines: segmenting, lowering, lookup or compilation.
     pub prepare_ns: u64,
-    /// Times the host waited for the device.
+    /// Number of times that the host waited for the device.
     pub host_waits: u64,
-    /// Device allocations, and the bytes that they asked for together.
+    /// Number of device allocations.
     pub allocations: u64,
-    /// Bytes of these allocations together.
+    /// Total bytes of these allocations.
     pub allocated_bytes: u64,
-    /// Nanoseconds that the host spent allocating and freeing device memory, over all its threads. 0 on the simulated device,
-    /// whose time says nothing.
+    /// Nanoseconds that host threads spent on allocating and freeing device memory, totaled. 0 on the simulated device,
+    /// whose times are meaningless.
     pub allocator_ns: u64,
     /// Bytes copied to the device.
     pub uploaded_bytes: u64,
     /// Bytes copied from the device.
     pub downloaded_bytes: u64,
-    /// Most device bytes ever live at once.
+    /// Maximum device bytes in use at once.
     pub peak_bytes: u64,
-    /// Device bytes that left for host memory because memory ran out, and those that came back.
+    /// Device bytes that were spilled to host memory.
     pub spilled_bytes: u64,
-    /// Bytes that came back from host memory.
+    /// Bytes that were restored from host memory.
     pub restored_bytes: u64,
-    /// Operators over table rows that ran on the device, and all of them (scans and pass-through nodes do not count). What the CPU
-    /// ran again did not run on the device.
+    /// Number of operators over table rows that ran on the device (scans and pass-through nodes do not count).
+    /// Operators that the CPU ran again do not count.
     pub operators_on_device: usize,
     /// All operators over table rows.
     pub operators: usize,
-    /// Scans of Parquet files that the engine's own decoder or its store serves, and those that DataFusion reads.
+    /// Number of Parquet scans that the engine's own decoder or its store serves.
     pub parquet_scans: usize,
-    /// Scans of Parquet files that DataFusion reads.
+    /// Number of Parquet scans that DataFusion reads.
     pub parquet_scans_by_datafusion: usize,
-    /// Why operators stayed on the CPU; sorted, each once.
+    /// Why operators stayed on the CPU; sorted and deduplicated.
     pub reasons: Vec<String>,
-    /// Their [codes](crate::reason::Reason::code); sorted, each once.
+    /// [Codes](crate::reason::Reason::code) of the reasons; sorted and deduplicated.
     pub reason_codes: Vec<&'static str>,
-    /// What happened while it ran, such as a subplan that was run again on the CPU.
+    /// Events during the run, such as a subplan that was run again on the CPU.
     pub notes: Vec<String>,
-    /// What the simulated device's checks found since the last report; empty on a real device.
+    /// Findings of the simulated device's checks since the last report; empty on a real device.
     pub findings: Vec<String>,
-    /// Bytes of the pool still in use after the query.
+    /// Bytes of the pool that are still in use after the query.
     pub pool_used_bytes: u64,
 }
 
 impl QueryReport {
-    /// What the nodes of an executed plan tell: counts, reasons, notes.
+    /// Collects the counts, reasons and notes of an executed plan.
     pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>, operators: &Operators) -> Self {
         let mut codes: Vec<&'static str> = reasons_of(plan).iter().map(Reason::code).collect();
         codes.sort_unstable();
@@ -116,7 +117,7 @@ impl QueryReport {
         let walked = plan.apply(|node| {
             if let Some(download) = node.downcast_ref::<DownloadExec>() {
                 report.notes.extend(download.notes());
-                // Borders that were placed together count once.
+                // Borders placed together share their counts.
                 if !placed.iter().any(|judged| Arc::ptr_eq(judged, download.judged())) {
                     placed.push(Arc::clone(download.judged()));
                 }
@@ -145,7 +146,7 @@ impl QueryReport {
             } else if node.children().is_empty()
                 && let Some(metrics) = node.metrics()
             {
-                // A scan of a made table, as Arrow has it.
+                // A scan of a kept table, converted to Arrow.
                 let home = metrics.sum_by_name(metric::DOWNLOADED_BYTES);
                 report.downloaded_bytes += home.map_or(0, |bytes| bytes.as_usize() as u64);
             }
@@ -159,7 +160,7 @@ impl QueryReport {
         report
     }
 
-    /// Counts the scans of Parquet files in `plan`.
+    /// Counts the Parquet scans in `plan`.
     fn count_scans(&mut self, plan: &Arc<dyn ExecutionPlan>) {
         if plan.is::<DeviceScanExec>() {
             self.parquet_scans += 1;
@@ -171,7 +172,8 @@ impl QueryReport {
         plan.children().into_iter().for_each(|child| self.count_scans(child));
     }
 
-    /// Counts the operators of `plan`; with `taken_over` its device nodes are below a border whose rows the CPU gave after all.
+    /// Counts the operators of `plan`; with `taken_over`, its device nodes are below a border whose rows came from the
+    /// CPU.
     fn count_operators(&mut self, plan: &Arc<dyn ExecutionPlan>, operators: &Operators, taken_over: bool) {
         if operators.counts(plan.as_ref()) {
             self.operators += 1;
@@ -189,7 +191,7 @@ impl QueryReport {
         }
     }
 
-    /// Adds what the next statement of the same query did.
+    /// Adds the report of the next statement of the same query.
     pub fn absorb(&mut self, next: QueryReport) {
         self.device = next.device.or(self.device.take());
         self.memory_resource = next.memory_resource.or(self.memory_resource);
@@ -231,7 +233,7 @@ impl QueryReport {
         self.pool_used_bytes = next.pool_used_bytes;
     }
 
-    /// The share of the operators that ran on the device, or `None` when the plan has no operator that counts.
+    /// Share of operators that ran on the device; `None` if the plan has no operator that counts.
     pub fn share_on_device(&self) -> Option<f64> {
         (self.operators > 0).then(|| self.operators_on_device as f64 / self.operators as f64)
     }

@@ -1,6 +1,6 @@
-//! Nodes of plans on the CPU, with other expressions in them.
+//! Replaces expressions in nodes of CPU plans.
 //!
-//!   FilterExec { a < $1 } ─ with_expressions ─► FilterExec { a < 7 }      schema, projection, limit and all else as they were
+//!   FilterExec { a < $1 } ─ with_expressions ─► FilterExec { a < 7 }      schema, projection, limit: unchanged
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder};
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 
-/// What stands for an expression over columns of a schema; the one of a scan's predicate is not told.
+/// Rewrites an expression. The schema is `None` for scan predicates.
 pub(crate) type Change<'a> = &'a dyn Fn(&Arc<dyn PhysicalExpr>, Option<&Schema>) -> Result<Arc<dyn PhysicalExpr>>;
 
-/// The same node with what `change` makes of its expressions; the keys of a join stay as they are. `None` for a node of a kind that
-/// is not made anew.
+/// The node with its expressions rewritten by `change`; keys of a join are unchanged. `None` for nodes of unsupported
+/// kinds.
 ///
 /// # Errors
-/// Those of `change`, and DataFusion's where the new expressions do not fit.
+/// Those of `change`, and DataFusion's if the new expressions do not fit.
 pub(crate) fn with_expressions(
     node: &Arc<dyn ExecutionPlan>,
     change: Change<'_>,
@@ -64,7 +64,7 @@ pub(crate) fn with_expressions(
     Ok(Some(Arc::new(DataSourceExec::new(Arc::new(config)))))
 }
 
-/// True if an expression of the node itself has a part that `is` what is sought.
+/// True if an expression of the node itself contains a part for which `is` returns true.
 pub(crate) fn reads(node: &dyn ExecutionPlan, is: impl Fn(&Arc<dyn PhysicalExpr>) -> bool) -> bool {
     let mut found = false;
     let walked = node.apply_expressions(&mut |expression| {
@@ -73,6 +73,6 @@ pub(crate) fn reads(node: &dyn ExecutionPlan, is: impl Fn(&Arc<dyn PhysicalExpr>
             Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
         })
     });
-    // What cannot be looked at may read anything.
+    // A failed walk counts as a match.
     found || walked.is_err()
 }

@@ -1,10 +1,10 @@
-//! Proves a device from its driver up to SQL, on the machine of whoever asks.
+//! Tests a device on the user's machine, from its driver up to SQL.
 //!
-//!   memory's claims ─► kernel checks ─► queries against DataFusion's answers ─► one outcome each
+//!   memory's claims ─► kernel checks ─► queries against DataFusion's results ─► one outcome each
 //!
-//! Simulated device  what its own checks find counts as a failure, too.
-//! Lost device       every check after the one that lost it fails, and says so.
-//! Memory            each check leaves none in use.
+//! Simulated device  findings of its checks also count as failures.
+//! Lost device       every check after the one that lost it fails with that reason.
+//! Memory            no check leaves memory in use.
 //! Thorough          the queries run again, over extents of other sizes.
 
 use std::sync::Arc;
@@ -26,38 +26,38 @@ use crate::error::EngineError;
 use crate::options::{DeviceChoice, Fallback};
 use crate::session::Millpond;
 
-/// How far a self-test goes.
+/// Scope of a self-test.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SelftestOptions {
     /// Larger sets of values, queries and extents; minutes instead of seconds.
     pub thorough: bool,
-    /// Chooses what a thorough test takes samples of.
+    /// Seed for the samples of a thorough test.
     pub seed: u64,
-    /// Only checks whose names begin so; all, if it is empty.
+    /// Only checks whose names start with this prefix; all if empty.
     pub only: String,
 }
 
 impl SelftestOptions {
-    /// True for a check that is wanted.
+    /// True for a check that the prefix selects.
     pub fn wants(&self, name: &str) -> bool {
         name.starts_with(&self.only)
     }
 }
 
-/// What came of one check.
+/// Outcome of one check.
 #[derive(Debug, Clone)]
 pub struct CheckOutcome {
     /// `family/claim`.
     pub name: &'static str,
     /// The claim as a sentence.
     pub claim: &'static str,
-    /// Why it does not hold.
+    /// Why the claim does not hold.
     pub result: Result<(), String>,
-    /// Why this device cannot try it; then nothing was run.
+    /// Why this device cannot run the check; it was skipped.
     pub skipped: Option<&'static str>,
 }
 
-/// A query that must give DataFusion's answer, on the device alone.
+/// A query that must return DataFusion's result, entirely on the device.
 struct SqlCheck {
     name: &'static str,
     claim: &'static str,
@@ -162,10 +162,10 @@ const SQL_CHECKS: [SqlCheck; 17] = [
     },
 ];
 
-/// Runs every check on the session's device, in order; `each` hears of an outcome as soon as it is there.
+/// Runs every check on the session's device, in order; calls `each` with each outcome immediately.
 ///
 /// # Errors
-/// [`EngineError::DeviceMissing`] when the session has no device.
+/// [`EngineError::DeviceMissing`] if the session has no device.
 pub async fn selftest(
     session: &Millpond,
     options: SelftestOptions,
@@ -183,7 +183,7 @@ pub async fn selftest(
         each(&outcome);
         outcomes.push(outcome);
     };
-    // What is undefined on purpose is for tests, and no promise of a device.
+    // Claims about undefined behavior are only for tests, not for devices.
     for claim in conformance::claims().iter().filter(|claim| claim.finds.is_none() && options.wants(claim.name)) {
         let skipped = claim.unfit(engine.device());
         let result = match skipped {
@@ -213,7 +213,7 @@ pub async fn selftest(
     Ok(outcomes)
 }
 
-/// Rows of the extents that queries run over.
+/// Extent sizes in rows that the queries run with.
 fn extent_rows(options: &SelftestOptions) -> Vec<usize> {
     match options.thorough {
         true => vec![2000, 30 + (options.seed % 71) as usize, 500 + (options.seed % 997) as usize, 6000],
@@ -241,7 +241,7 @@ async fn blocking(
     }
 }
 
-/// A session on the CPU and one on the device, both with the table `t`.
+/// A CPU session and a device session, both with the table `t`.
 fn sessions(engine: &Arc<Engine>, extent_rows: usize) -> Result<[Millpond; 2]> {
     let config = || SessionConfig::new().with_target_partitions(3);
     let cpu = Millpond::builder().with_device(DeviceChoice::Cpu).with_config(config()).build()?;
@@ -279,7 +279,7 @@ async fn same_answer(sql: &str, [cpu, device]: &[Millpond; 2]) -> Result<(), Str
     }
 }
 
-/// Rows as text, sorted where the query has no order. Every value of the checks is exact.
+/// Rows as text, sorted if the query has no order. All values of the checks are exact.
 fn rows(batches: &[RecordBatch], ordered: bool) -> Result<Vec<String>> {
     let options = FormatOptions::default().with_null("NULL");
     let mut rows = Vec::new();
@@ -296,7 +296,7 @@ fn rows(batches: &[RecordBatch], ordered: bool) -> Result<Vec<String>> {
     Ok(rows)
 }
 
-/// Registers `t`: 6,000 rows of every kind of column, three partitions, NULLs at different rows.
+/// Registers `t`: 6,000 rows with every kind of column, in three partitions, with NULLs at different rows.
 fn register(context: &SessionContext) -> Result<()> {
     let part = |from: i64| -> Result<RecordBatch> {
         let rows = from..from + 2000;

@@ -1,12 +1,12 @@
-//! One handle for everything: a DataFusion session that plans for a device, and reports on what ran.
+//! The main handle: a DataFusion session that plans for a device, and reports on its queries.
 //!
 //!   Millpond::builder() ─ options, device, config ─ build() ─► Millpond { context, device, note }
 //!                                                                  ├─ execute ─► batches + QueryReport
-//!                                                                  └─ stream ─► batch, batch, … ─ report() ─► QueryReport
+//!                                                                  └─ stream ─► batches … ─ report() ─► QueryReport
 //!
-//! Without a device the session is DataFusion's own, but for the limit of levels (`levels`) and mended rules (`mends`, `contradictions`,
-//! `memberships`, `namesakes`): no node exists, and `device_note` says why.
-//! Panics  of a query are its error ([`EngineError::Panicked`]); the session stays usable.
+//! Without a device the session is DataFusion's own, except for the level limit (`levels`) and mended rules (`mends`,
+//! `contradictions`, `memberships`, `namesakes`): plans contain no device nodes, and `device_note` says why.
+//! Panics  in a query become errors of the query ([`EngineError::Panicked`]); the session stays usable.
 
 mod create;
 mod parameters;
@@ -72,54 +72,55 @@ impl fmt::Debug for Millpond {
     }
 }
 
-/// A statement that [`Millpond::statement`] planned logically.
+/// A statement with the logical plan from [`Millpond::statement`].
 #[derive(Debug)]
 pub struct PlannedStatement {
     sql: String,
     plan: LogicalPlan,
-    /// Of what, if its physical plan may be kept.
+    /// Inputs of planning, if its physical plan may be kept.
     made_of: Option<MadeOf>,
 }
 
 impl PlannedStatement {
-    /// What it does.
+    /// Logical plan of the statement.
     pub fn plan(&self) -> &LogicalPlan {
         &self.plan
     }
 
-    /// The statement with another plan in the place of its own. Its physical plan is not kept for the text.
+    /// Replaces the statement's plan. The physical plan is then not kept for the statement's text.
     pub fn with_plan(self, plan: LogicalPlan) -> Self {
         Self { plan, made_of: None, ..self }
     }
 }
 
-/// The answer of [`Millpond::execute`].
+/// Result of [`Millpond::execute`].
 pub struct QueryResult {
-    /// The columns of the answer.
+    /// Columns of the result.
     pub schema: SchemaRef,
-    /// Its rows.
+    /// Rows of the result.
     pub batches: Vec<RecordBatch>,
-    /// What the query did.
+    /// Report of the query.
     pub report: QueryReport,
     /// The executed plan, with its metrics.
     pub plan: Arc<dyn ExecutionPlan>,
 }
 
-/// A query as it runs: batches as they come, the report when they have. Dropped, it ends the query.
+/// A running query: its batches, and afterwards its report. Dropping it ends the query.
 pub struct QueryStream {
     session: Millpond,
     plan: Arc<dyn ExecutionPlan>,
-    /// `None` once they have ended or failed.
+    /// `None` after the last batch or an error.
     batches: Option<SendableRecordBatchStream>,
     began: Instant,
     planned: Instant,
     ended: Option<Instant>,
-    /// Rows that were taken.
+    /// Number of rows returned so far.
     rows: u64,
 }
 
-/// DataFusion's settings of a session that is given none. They differ from DataFusion's own in the Parquet files that COPY, INSERT
-/// and `DataFrame::write_parquet` write: those have the layout of `millpond parquet rewrite`, as far as it can be set for all columns.
+/// DataFusion's settings for a session without a configuration. They differ from DataFusion's defaults in the Parquet
+/// files that COPY, INSERT and `DataFrame::write_parquet` write: these have the layout of `millpond parquet rewrite`,
+/// as far as it can be set for all columns.
 pub fn default_config() -> SessionConfig {
     let mut config = SessionConfig::new();
     let parquet = &mut config.options_mut().execution.parquet;
@@ -128,17 +129,18 @@ pub fn default_config() -> SessionConfig {
     parquet.data_page_row_count_limit = PAGE_ROWS;
     parquet.dictionary_page_size_limit = DICTIONARY_BYTES;
     parquet.statistics_enabled = Some("page".to_string());
-    // ZSTD, DataFusion's own choice, is decompressed on the host.
+    // ZSTD, DataFusion's default, is decompressed on the host.
     parquet.compression = Some("snappy".to_string());
-    // Pages behind a dictionary that is given up. In V2 the writer would take DELTA_BYTE_ARRAY for strings, which the host decodes.
+    // Encoding of pages after an abandoned dictionary. For strings, version 2 would use DELTA_BYTE_ARRAY, which the
+    // host decodes.
     parquet.encoding = Some("plain".to_string());
     config
 }
 
-/// The unit of INT96: it holds all years that a file of Hive, Spark or Impala can have.
+/// Unit of INT96 timestamps: covers all years in files of Hive, Spark or Impala.
 const INT96: &str = "us";
 
-/// Collects what a session is made of.
+/// Builder of a session.
 #[derive(Default)]
 pub struct MillpondBuilder {
     options: MillpondOptions,
@@ -157,45 +159,47 @@ impl MillpondBuilder {
         self
     }
 
-    /// Chooses the device.
+    /// Sets the device.
     pub fn with_device(mut self, device: DeviceChoice) -> Self {
         self.options.device = device;
         self
     }
 
-    /// Chooses what happens to parts that cannot run on the device.
+    /// Sets the handling of parts that cannot run on the device.
     pub fn with_fallback(mut self, fallback: Fallback) -> Self {
         self.options.fallback = fallback;
         self
     }
 
-    /// Chooses where device memory comes from.
+    /// Sets the allocation strategy of device memory.
     pub fn with_allocator(mut self, allocator: Strategy) -> Self {
         self.options.memory_resource = allocator;
         self
     }
 
-    /// Bytes of device memory that the pool may hold; 0 means three quarters of what is free when the device opens.
+    /// Sets the maximum bytes of device memory in the pool; 0 means three quarters of the free memory when the device
+    /// opens.
     pub fn with_memory_limit(mut self, bytes: usize) -> Self {
         self.options.memory_limit_bytes = bytes;
         self
     }
 
-    /// Chooses whether columns of tables stay between queries.
+    /// Sets whether columns of tables are stored between queries.
     pub fn with_cache(mut self, cache: Cache) -> Self {
         self.options.cache = cache;
         self
     }
 
-    /// Sets one option by its name without the prefix, as `SET millpond.<name>` does.
+    /// Sets an option by its name without the prefix, as `SET millpond.<name>` does.
     pub fn with_option(mut self, name: &str, value: &str) -> Result<Self, EngineError> {
         self.options.try_set(name, value)?;
         Ok(self)
     }
 
-    /// Takes every `MILLPOND_*` variable of the process.
+    /// Applies all `MILLPOND_*` variables of the process.
     pub fn with_environment(mut self) -> Result<Self, EngineError> {
-        // Names that are no text are of others; a value of ours that is none is refused like any that means nothing.
+        // Variables whose names are not valid text are ignored; a value that is not valid text is refused like any
+        // invalid value.
         let variables = std::env::vars_os();
         let texts =
             variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into())));
@@ -203,56 +207,56 @@ impl MillpondBuilder {
         Ok(self)
     }
 
-    /// DataFusion's own settings, in the place of [`default_config`]; none of them is changed, but that times of INT96 in Parquet files are
-    /// microseconds where nothing else is set (`datafusion.execution.parquet.coerce_int96`).
+    /// Sets DataFusion's configuration, replacing [`default_config`]. Its settings are unchanged, except that INT96
+    /// times in Parquet files are read as microseconds unless it sets `datafusion.execution.parquet.coerce_int96`.
     pub fn with_config(mut self, config: SessionConfig) -> Self {
         self.config = Some(config);
         self
     }
 
-    /// DataFusion's memory pool, object stores and caches, in the place of its defaults and of [`ObjectStores`](crate::ObjectStores) from the environment.
-    /// The session has a runtime of its own over them, in which DataFusion's store of local files is one that notices what was changed
-    /// behind equal sizes and times; a store that was registered for `file://` stays.
+    /// Sets DataFusion's memory pool, object stores and caches, replacing its defaults and the
+    /// [`ObjectStores`](crate::ObjectStores) from the environment. The session wraps them in its own runtime, whose
+    /// store of local files detects changes that preserve sizes and times; a store registered for `file://` is kept.
     pub fn with_runtime_env(mut self, runtime: Arc<RuntimeEnv>) -> Self {
         self.runtime = Some(runtime);
         self
     }
 
-    /// Uses a device that another session opened, instead of opening one.
+    /// Uses the device of another session instead of opening one.
     pub fn with_engine(mut self, engine: Arc<Engine>) -> Self {
         self.engine = Some(engine);
         self
     }
 
-    /// Opens the device for this session alone. Otherwise all sessions of a process with the same device and the same options for it
-    /// share one engine ([`Engine::shared`]): its memory, its columns that stay, its compiled pipelines.
+    /// Opens the device for this session only. Otherwise all sessions of a process with the same device and the same
+    /// device options share one engine ([`Engine::shared`]): its memory, its stored columns, its compiled pipelines.
     pub fn with_own_engine(mut self) -> Self {
         self.own_engine = true;
         self
     }
 
-    /// Lets a query say `FROM 'file.parquet'`.
+    /// Allows queries to read files by name: `FROM 'file.parquet'`.
     pub fn with_url_tables(mut self) -> Self {
         self.url_tables = true;
         self
     }
 
-    /// Adds an operator to the engine's own, in the place of one of the same name.
+    /// Adds an operator, replacing a built-in one of the same name.
     pub fn operator(mut self, operator: Arc<dyn DeviceOperator>) -> Self {
         self.operators.push(operator);
         self
     }
 
-    /// The options as they stand.
+    /// The current options.
     pub fn options(&self) -> &MillpondOptions {
         &self.options
     }
 
-    /// Opens the device and makes the session.
+    /// Opens the device and creates the session.
     ///
     /// # Errors
-    /// [`EngineError::DeviceMissing`] if a device was asked for and is absent, also with `device = auto` when
-    /// `fallback = error` forbids the CPU; an option's error if a value is refused.
+    /// [`EngineError::DeviceMissing`] if a device was requested and is absent, also with `device = auto` if `fallback =
+    /// error` forbids the CPU; an option's error if a value is refused.
     pub fn build(self) -> Result<Millpond, EngineError> {
         self.options.validate()?;
         let opened = match self.engine {
@@ -260,7 +264,7 @@ impl MillpondBuilder {
             None if self.own_engine => Engine::open(&self.options)?,
             None => Engine::shared(&self.options)?,
         };
-        // On the simulated device nothing is made beside a session: tests count what it does.
+        // The simulated device has no background start-up: tests count its allocations.
         if let Some(engine) = opened.engine.as_ref().filter(|engine| !engine.is_simulated()) {
             engine.start_up();
         }
@@ -294,12 +298,12 @@ impl MillpondBuilder {
 }
 
 impl Millpond {
-    /// Starts a session's description; options are the defaults until set.
+    /// Creates a builder with default options.
     pub fn builder() -> MillpondBuilder {
         MillpondBuilder::default()
     }
 
-    /// DataFusion's session, with our rules in it when there is a device.
+    /// DataFusion's session, including our rules if there is a device.
     pub fn context(&self) -> &SessionContext {
         &self.context
     }
@@ -309,27 +313,27 @@ impl Millpond {
         self.equipment.engine.as_ref()
     }
 
-    /// The operators that plans are placed with. Those added to this list are asked from the next plan on.
+    /// Operators that place plans. Operators added to this list take part from the next plan on.
     pub fn operators(&self) -> &Operators {
         &self.equipment.operators
     }
 
-    /// Why queries run on the CPU although a device was welcome; one line, without "note:".
+    /// Why queries run on the CPU although a device was allowed; one line, without "note:".
     pub fn device_note(&self) -> Option<&str> {
         self.equipment.note.as_deref()
     }
 
-    /// Bytes of the device's pool that queries use now, beside the columns that stay and what start-up holds; 0 without a device.
+    /// Bytes of the device's pool that queries use now, without stored columns and start-up; 0 without a device.
     pub fn pool_used_bytes(&self) -> u64 {
         let beside = |engine: &Arc<Engine>| engine.used_bytes().saturating_sub(Store::of(engine).allocated_bytes());
         self.engine().map_or(0, beside)
     }
 
     /// Registers a function with a device body, under its own name and its aliases. An earlier function of that name is
-    /// replaced. Without a device its CPU body runs.
+    /// replaced. Without a device, its CPU body runs.
     ///
     /// # Errors
-    /// [`UdfError::Simulated`] if the device is the simulated one and does not know an instruction of the body.
+    /// [`UdfError::Simulated`] if the device is simulated and does not support an instruction of the body.
     pub fn register_function(&self, function: DeviceFunction) -> Result<(), UdfError> {
         if self.engine().is_some_and(|engine| engine.is_simulated()) {
             function.runs_simulated()?;
@@ -338,17 +342,17 @@ impl Millpond {
         Ok(())
     }
 
-    /// Another session on the same device: with this one's options, settings, object stores and operators as they are now, without its
-    /// tables, views and functions.
+    /// Another session on the same device, with the current options, settings, object stores and operators of this one,
+    /// but without its tables, views and functions.
     ///
     /// # Errors
-    /// [`EngineError::Forked`] in a process that was forked since the device was opened.
+    /// [`EngineError::Forked`] in a process that was forked after the device was opened.
     pub fn another(&self) -> Result<Self, EngineError> {
         if let Some(engine) = self.engine() {
             engine.check_process()?;
         }
         let old = self.context.copied_config();
-        // Extensions of the old configuration are the old session's.
+        // Extensions of the old configuration belong to the old session.
         let mut config = SessionConfig::from(ConfigOptions::clone(old.options()));
         config.options_mut().catalog.create_default_catalog_and_schema = true;
         let mut state = SessionStateBuilder::new().with_default_features().with_config(config);
@@ -363,10 +367,10 @@ impl Millpond {
         Millpond::of(&context).ok_or_else(|| EngineError::internal("a state that was equipped has no equipment"))
     }
 
-    /// Plans and runs one query, and reports on it.
+    /// Plans and runs one query; returns its rows and report.
     ///
     /// # Errors
-    /// DataFusion's, of the parser, the planner and the query; the engine's ([`EngineError::find`]).
+    /// DataFusion's, from the parser, the planner and the query; the engine's ([`EngineError::find`]).
     pub async fn execute(&self, sql: &str) -> Result<QueryResult> {
         let began = Instant::now();
         let run = async {
@@ -376,8 +380,8 @@ impl Millpond {
         if profile::is_asked_by(sql) { Profiler::begin(sql).around(run).await } else { run.await }
     }
 
-    /// As [`execute`](Self::execute), with values for the parameters of the statement: a list for `$1`, `$2` and so on, or names with
-    /// values for `$name`.
+    /// Like [`execute`](Self::execute), with values for the statement's parameters: a list for `$1`, `$2` and so on, or
+    /// names with values for `$name`.
     ///
     /// ```
     /// # tokio::runtime::Runtime::new()?.block_on(async {
@@ -393,15 +397,15 @@ impl Millpond {
     /// ```
     ///
     /// # Errors
-    /// As of `execute`; for parameters without a value, and values that no parameter takes.
+    /// Like `execute`; also for parameters without a value, and values without a parameter.
     pub async fn execute_with(&self, sql: &str, parameters: impl Into<ParamValues>) -> Result<QueryResult> {
         self.stream_with(sql, parameters).await?.collect().await
     }
 
-    /// As [`stream`](Self::stream), with values as in [`execute_with`](Self::execute_with).
+    /// Like [`stream`](Self::stream), with parameter values as in [`execute_with`](Self::execute_with).
     ///
     /// # Errors
-    /// As of `execute_with`.
+    /// Like `execute_with`.
     pub async fn stream_with(&self, sql: &str, parameters: impl Into<ParamValues>) -> Result<QueryStream> {
         let (began, parameters) = (Instant::now(), parameters.into());
         let PlannedStatement { plan: query, .. } = self.statement(sql).await?;
@@ -418,10 +422,10 @@ impl Millpond {
         self.stream_plan_since(plan, began)
     }
 
-    /// Runs a frame of this session's context, and reports on it.
+    /// Runs a data frame of this session's context; returns its rows and report.
     ///
     /// # Errors
-    /// As of [`execute`](Self::execute).
+    /// Like [`execute`](Self::execute).
     pub async fn collect(&self, frame: DataFrame) -> Result<QueryResult> {
         let began = Instant::now();
         let (state, plan) = frame.into_parts();
@@ -429,21 +433,22 @@ impl Millpond {
         self.stream_plan_since(plan, began)?.collect().await
     }
 
-    /// A frame of one statement, as `context().sql()` gives it; but the statement says what it says to [`execute`](Self::execute), where
-    /// DataFusion's planner alone takes it for something else (`docs/sql.md`). Definitions and settings do their work at once.
+    /// A data frame of one statement, like `context().sql()`, but with the meaning that [`execute`](Self::execute)
+    /// gives to the statement where DataFusion's planner differs (`docs/sql.md`). Definitions and settings take effect
+    /// immediately.
     ///
     /// # Errors
-    /// DataFusion's, of the parser and the planner.
+    /// DataFusion's, from the parser and the planner.
     pub async fn sql(&self, sql: &str) -> Result<DataFrame> {
         let plan = crate::sql::logical_plan(&self.context.state(), sql).await?;
         crate::sql::frame(&self.context, plan).await
     }
 
-    /// The physical plan of one statement: a copy of the one it had before, where nothing has changed since. Definitions and settings
-    /// do their work on the way, and give a plan without columns.
+    /// The physical plan of one statement: a copy of its kept plan if nothing has changed since. Definitions and
+    /// settings take effect during this call and return a plan without columns.
     ///
     /// # Errors
-    /// DataFusion's, of the parser and the planner.
+    /// DataFusion's, from the parser and the planner.
     pub async fn plan(&self, sql: &str) -> Result<Arc<dyn ExecutionPlan>> {
         match self.kept_plan(sql).await? {
             Some(plan) => Ok(plan),
@@ -452,14 +457,14 @@ impl Millpond {
         }
     }
 
-    /// One statement, parsed and planned logically, for those who look at what it does before it does it.
+    /// Parses one statement and plans it logically, for callers that inspect it before execution.
     ///
     /// # Errors
-    /// DataFusion's, of the parser and the planner.
+    /// DataFusion's, from the parser and the planner.
     pub async fn statement(&self, sql: &str) -> Result<PlannedStatement> {
         let state = self.context.state();
         let (statement, names) = crate::sql::statement_and_names(&state, sql)?;
-        // Looked at before anything is made of it: what changes meanwhile shows the next time.
+        // Recorded before planning: a change in the meantime is detected the next time.
         let now = Now::State(&state);
         let begun = match self.keeps_plans() {
             true => panics::caught(async { Ok(MadeOf::begin(now, &names).await) }).await?,
@@ -473,11 +478,11 @@ impl Millpond {
         Ok(PlannedStatement { sql: sql.to_string(), plan, made_of })
     }
 
-    /// The physical plan of a statement that was planned logically. Definitions and settings do their work on the way, as in
+    /// The physical plan of a logically planned statement. Definitions and settings take effect during this call, as in
     /// [`plan`](Self::plan).
     ///
     /// # Errors
-    /// DataFusion's, of the planner.
+    /// DataFusion's, from the planner.
     pub async fn plan_statement(&self, statement: PlannedStatement) -> Result<Arc<dyn ExecutionPlan>> {
         let PlannedStatement { sql, plan: query, made_of } = statement;
         if let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) = query {
@@ -495,7 +500,7 @@ impl Millpond {
             None => crate::sql::plan_logical(&self.context, query).await?,
         };
         if defines {
-            // It may be what kept plans were made of.
+            // The definition may concern inputs of kept plans.
             self.equipment.plans.clear();
         } else if let Some(made_of) = made_of {
             self.equipment.plans.keep(Key::Text(sql), made_of, &plan);
@@ -508,11 +513,12 @@ impl Millpond {
         panics::caught(async { Ok(OnStack::new(bytes, self.plan_by_template(query)).await) }).await
     }
 
-    /// The plan of a query whose plan may be kept, by that of queries that differ in constants alone; `None` where there is none.
+    /// Plans a query by the template that it shares with queries that differ only in constants; `None` without a usable
+    /// template.
     async fn plan_by_template(&self, query: &LogicalPlan) -> Option<Arc<dyn ExecutionPlan>> {
         let state = self.context.state();
         if !self.equipment.rules.as_ref().is_some_and(|rules| rules.are_those_of(&state)) {
-            // A rule of the program's own may ask for values that a template does not have.
+            // An application's rule may need constants that a template hides.
             return None;
         }
         let template = Template::of(query, &state)?;
@@ -528,7 +534,7 @@ impl Millpond {
             let (plan, made_of) = match known {
                 Some(plan) => (plan, None),
                 None => {
-                    // Looked at before anything is made of it: what changes meanwhile shows the next time.
+                    // Recorded before planning: a change in the meantime is detected the next time.
                     let made_of = MadeOf::asked(now, asked).await;
                     crate::store::look(query, &state).await?;
                     (template.planned(&state).await?, made_of)
@@ -546,7 +552,7 @@ impl Millpond {
                 self.equipment.plans.found_by_template();
                 Some(bound)
             }
-            // The constants of this statement do not suit the template; those of others may.
+            // The constants of this statement do not fit the template; others may.
             _ if is_known => None,
             refused => {
                 let why = refused.err().map_or("not wholly on the device".to_string(), |error| error.to_string());
@@ -557,10 +563,10 @@ impl Millpond {
         }
     }
 
-    /// A copy of the plan that this statement had before, if there is one and nothing has changed since.
+    /// A copy of this statement's kept plan, if there is one and nothing has changed since.
     ///
     /// # Errors
-    /// [`EngineError::Panicked`] alone.
+    /// Only [`EngineError::Panicked`].
     pub async fn kept_plan(&self, sql: &str) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         if !self.keeps_plans() {
             return Ok(None);
@@ -570,22 +576,22 @@ impl Millpond {
         recorder::during(profile::step::PLAN, found).await
     }
 
-    /// How many statements took a plan that was kept.
+    /// Number of statements that used a kept plan.
     pub fn plans_found(&self) -> PlansFound {
         self.equipment.plans.plans_found()
     }
 
-    /// How many plans this session keeps.
+    /// Number of plans that this session keeps.
     pub fn plans_kept(&self) -> usize {
         self.equipment.plans.kept()
     }
 
-    /// Where there is a device that works, plans of statements are kept.
+    /// True if plans of statements are kept: there is a device, and it is not lost.
     fn keeps_plans(&self) -> bool {
         self.engine().is_some_and(|engine| !engine.device().is_lost())
     }
 
-    /// Columns stay on the device.
+    /// True if columns are stored on the device.
     fn keeps_columns(&self) -> bool {
         let state = self.context.state_ref();
         let state = state.read();
@@ -593,7 +599,7 @@ impl Millpond {
         self.engine().is_some() && options.is_some_and(|options| options.cache.stores())
     }
 
-    /// Runs a physical plan of this session, and reports on it.
+    /// Runs a physical plan of this session; returns its rows and report.
     ///
     /// # Errors
     /// Those of the query.
@@ -601,28 +607,28 @@ impl Millpond {
         self.stream_plan(plan)?.collect().await
     }
 
-    /// Plans one query and begins to run it; nothing of its answer is kept.
+    /// Plans one query and starts it; its rows are not collected.
     ///
     /// # Errors
-    /// Those of the planner. The stream's are DataFusion's and the engine's.
+    /// Those of the planner. Errors in the stream are DataFusion's and the engine's.
     pub async fn stream(&self, sql: &str) -> Result<QueryStream> {
         let began = Instant::now();
         let plan = self.plan(sql).await?;
         self.stream_plan_since(plan, began)
     }
 
-    /// Begins to run a physical plan of this session.
+    /// Starts a physical plan of this session.
     ///
     /// # Errors
-    /// As [`stream`](Self::stream).
+    /// Like [`stream`](Self::stream).
     pub fn stream_plan(&self, plan: Arc<dyn ExecutionPlan>) -> Result<QueryStream> {
         self.stream_plan_since(plan, Instant::now())
     }
 
-    /// Begins to run the plan of a statement that came in when it `began`: the report's times are from then on.
+    /// Starts the plan of a statement that was received at `began`: the report's times count from then on.
     ///
     /// # Errors
-    /// As [`stream`](Self::stream).
+    /// Like [`stream`](Self::stream).
     pub fn stream_plan_since(&self, plan: Arc<dyn ExecutionPlan>, began: Instant) -> Result<QueryStream> {
         if let Some(engine) = self.engine() {
             engine.check_process()?;
@@ -633,12 +639,12 @@ impl Millpond {
         Ok(QueryStream { session: self.clone(), plan, batches: Some(batches), began, planned, ended: None, rows: 0 })
     }
 
-    /// What a query did that `profiler` recorded on this session.
+    /// Profile of a query that `profiler` recorded on this session.
     pub fn profile(&self, profiler: &Profiler) -> Profile {
         profiler.finish(self.engine().map(|engine| engine.facts()))
     }
 
-    /// What an executed plan did. Findings of the simulated device are taken: the next report starts empty.
+    /// Report of an executed plan. Takes the findings of the simulated device: the next report starts empty.
     pub fn report(&self, plan: &Arc<dyn ExecutionPlan>) -> QueryReport {
         QueryReport {
             device: self.engine().map(|e| e.name().to_string()),
@@ -650,7 +656,7 @@ impl Millpond {
     }
 }
 
-/// Tells the borders below an EXPLAIN ANALYZE that somebody asks where their time goes.
+/// Requests time profiles from the borders below an EXPLAIN ANALYZE.
 fn ask_borders(plan: &Arc<dyn ExecutionPlan>) {
     if plan.is::<AnalyzeExec>() {
         downloads(plan).iter().for_each(DownloadExec::analyze);
@@ -658,7 +664,7 @@ fn ask_borders(plan: &Arc<dyn ExecutionPlan>) {
 }
 
 impl QueryStream {
-    /// Takes all batches, and reports.
+    /// Collects all batches; returns them with the report.
     ///
     /// # Errors
     /// Those of the query.
@@ -668,21 +674,21 @@ impl QueryStream {
         Ok(QueryResult { schema: plan.schema(), batches, report: self.report().await, plan })
     }
 
-    /// The columns of its batches.
+    /// Columns of the batches.
     pub fn schema(&self) -> SchemaRef {
         self.plan.schema()
     }
 
-    /// The plan that runs, with its metrics so far.
+    /// The running plan, with its metrics so far.
     pub fn plan(&self) -> &Arc<dyn ExecutionPlan> {
         &self.plan
     }
 
-    /// What the query did. Ends it, if batches are left.
+    /// Report of the query. Ends the query if batches are left.
     pub async fn report(mut self) -> QueryReport {
         self.batches = None;
         runs_ended(&self.plan).await;
-        // A query that is recorded ends with its last report.
+        // The recording of a query ends with its last report.
         recorder::current().iter().for_each(Path::end);
         let nanoseconds = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         let ended = self.ended.unwrap_or_else(Instant::now);
@@ -698,7 +704,7 @@ impl QueryStream {
 impl Stream for QueryStream {
     type Item = Result<RecordBatch>;
 
-    /// The next batch; after an error there is none.
+    /// The next batch; `None` after an error.
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let Some(batches) = &mut self.batches else { return Poll::Ready(None) };
         let next = match panics::caught_now(|| batches.poll_next_unpin(context)) {

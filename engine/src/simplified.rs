@@ -1,18 +1,18 @@
-//! Steps of DataFusion's simplifier that change an answer, and how they are kept from it.
+//! Guards against steps of DataFusion's simplifier that change a result.
 //!
 //!   TRY_CAST(b AS SMALLINT) < 9            a cast that loses values          b < 9: TRUE where the cast is NULL
 //!   a IN (1, 2) AND a IN (3, 4)            lists over one expression         FALSE where a is NULL
-//!   a IN (b, 1) AND a IN (c, 2)            the same, of unknown items        FALSE where b = c
-//!   a ^ b ^ a                              operands of XOR that come twice   b where a is NULL
-//!   s ~ 'a\\b'                             patterns with a backslash         s LIKE '%a\b%', which looks for ab
-//!   s ~ '.*'                               the pattern that finds all        s IS NOT NULL: FALSE where s is NULL
-//!   9223372036854775807 + 1                whole numbers that overflow       -9223372036854775808 (`overflow.rs`)
-//!   coalesce(9223372036854775807, a) + 1   the same, known on the way        the same
+//!   a IN (b, 1) AND a IN (c, 2)            lists with non-constant items     FALSE where b = c
+//!   a ^ b ^ a                              repeated operands of XOR          b where a is NULL
+//!   s ~ 'a\\b'                             patterns with a backslash         s LIKE '%a\b%', which matches ab
+//!   s ~ '.*'                               the pattern that matches all      s IS NOT NULL: FALSE where s is NULL
+//!   9223372036854775807 + 1                integers that overflow            -9223372036854775808 (`overflow.rs`)
+//!   coalesce(9223372036854775807, a) + 1   overflow after simplification     -9223372036854775808
 //!   CASE WHEN a THEN false ELSE 1/b > 0    branches of conditions            NOT a AND 1/b > 0: an error where b is 0
 //!
-//! Hidden     while the rule works on a node, such a part stands in a function that DataFusion knows nothing of. No two are equal, none is
-//!            computed. Afterwards the part is back in its place.
-//! Untouched  a node without such parts is DataFusion's alone.
+//! Hidden     while the rule works on a node, such a part is wrapped in a function unknown to DataFusion. No two are
+//!            equal, and none is evaluated. Afterwards the part is unwrapped.
+//! Untouched  nodes without such parts go to DataFusion's rule directly.
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
@@ -40,13 +40,14 @@ use crate::overflow::{is_whole_but_zero, leaves_type};
 /// DataFusion's rule that simplifies expressions.
 pub(crate) const RULE: &str = "simplify_expressions";
 
-/// The name of the function in which the expression of a list stands whose items a template does not know.
+/// Name of the function that wraps the tested expression of an IN list whose items are hidden in a template.
 pub(crate) const LISTED: &str = "millpond_listed";
 
-/// The name of the function in which a constant of a template stands. It is volatile, so that no rule computes it; it is not drawn anew.
+/// Name of the function that wraps a constant of a template. It is volatile, so that no rule evaluates it, but returns
+/// the same value each time.
 pub(crate) const PARAMETER: &str = "millpond_parameter";
 
-/// The rule, kept from the parts that it would change wrongly.
+/// Wraps the rule so that it does not see the parts that it would change wrongly.
 pub(crate) fn guarded(rule: Arc<dyn OptimizerRule + Send + Sync>) -> Arc<dyn OptimizerRule + Send + Sync> {
     Arc::new(Guarded(rule))
 }
@@ -64,7 +65,7 @@ impl OptimizerRule for Guarded {
     }
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        // Most nodes have no cast, and need none.
+        // Most nodes have no cast and need no schema.
         let known = OnceCell::new();
         let schema = || known.get_or_init(|| schema_of(&plan).ok()).as_deref();
         let filters = matches!(plan, LogicalPlan::Filter(_) | LogicalPlan::Join(_) | LogicalPlan::TableScan(_));
@@ -81,7 +82,7 @@ impl OptimizerRule for Guarded {
             None => schema_of(&plan)?,
         };
         let mut hiding = Hiding { schema: &schema, count: 0 };
-        // Names of aggregates and windows with a FILTER have its text.
+        // Names of aggregates and windows with a FILTER contain its text.
         let names = NamePreserver::new(&plan);
         let hidden = plan.map_expressions(|expr| {
             let name = names.save(&expr);
@@ -89,7 +90,7 @@ impl OptimizerRule for Guarded {
         });
         let hidden = hidden?.data;
         let Transformed { data, transformed, tnr } = self.0.rewrite(hidden, config)?;
-        // What was one node may be two.
+        // The rule may have turned one node into several.
         let mut shown = data.map_expressions(|expr| expr.transform_up(show))?.data;
         if shown.exists(|node| Ok(node.expressions().iter().any(is_hidden_in)))? {
             shown = shown.transform_up(|node| node.map_expressions(|expr| expr.transform_up(show)))?.data;
@@ -101,10 +102,10 @@ impl OptimizerRule for Guarded {
     }
 }
 
-/// VALUES are computed by the planner, which wraps.
+/// Refuses overflow in VALUES, which the planner evaluates with wrapping.
 ///
 /// # Errors
-/// A value that leaves its type.
+/// If a value exceeds its type.
 fn refuse_overflow(plan: &LogicalPlan) -> Result<()> {
     let LogicalPlan::Values(values) = plan else { return Ok(()) };
     let none = DFSchema::empty();
@@ -116,7 +117,7 @@ fn refuse_overflow(plan: &LogicalPlan) -> Result<()> {
     Ok(())
 }
 
-/// The columns that the expressions of a node name.
+/// Columns that the expressions of a node refer to.
 fn schema_of(plan: &LogicalPlan) -> Result<DFSchemaRef> {
     Ok(match plan {
         LogicalPlan::TableScan(scan) => {
@@ -126,14 +127,15 @@ fn schema_of(plan: &LogicalPlan) -> Result<DFSchemaRef> {
     })
 }
 
-/// True for an expression with a part that the simplifier would change wrongly. `filters` is set where FALSE and NULL are the same.
+/// True for an expression with a part that the simplifier would change wrongly. `filters` is set where FALSE and NULL
+/// are equivalent.
 fn has_risks<'s>(expr: &Expr, filters: bool, schema: &impl Fn() -> Option<&'s DFSchema>) -> bool {
     let is_plain = |expr: &Expr| matches!(expr, Expr::Column(_) | Expr::Literal(..));
     let mut expr = expr;
     while let Expr::Alias(alias) = expr {
         expr = &alias.expr;
     }
-    // Most expressions of projections.
+    // Most expressions of projections are plain.
     if is_plain(expr) {
         return false;
     }
@@ -176,12 +178,12 @@ fn is_alone<'s>(part: &Expr, schema: &impl Fn() -> Option<&'s DFSchema>) -> bool
         Expr::TryCast(cast) => loses(&cast.expr, cast.field.data_type(), true, schema),
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Plus | Operator::Minus | Operator::Multiply, right }) => {
             let is_null = |side: &Expr| bare(side).as_literal().is_some_and(ScalarValue::is_null);
-            // NULL leaves no type, but the other operand still may.
+            // An operation with NULL cannot overflow, but the other operand may.
             let is_null = (is_null(left) && !computes(right)) || (is_null(right) && !computes(left));
             !is_null
                 && may_become_constant(part)
                 && schema().is_some_and(|schema| match reads_columns(part) {
-                    // What the operands will be is not known yet.
+                    // The operands may become other constants.
                     true => part.get_type(schema).is_ok_and(|of| of.is_integer()),
                     false => leaves_type(part, schema),
                 })
@@ -191,14 +193,14 @@ fn is_alone<'s>(part: &Expr, schema: &impl Fn() -> Option<&'s DFSchema>) -> bool
         }
         Expr::BinaryExpr(BinaryExpr { op, right, .. }) if is_regex(*op) => match bare(right).as_literal() {
             Some(value) => value.try_as_str().flatten().is_some_and(|of| of == ANYTHING || may_have_backslash(of)),
-            // One of constants is computed before it is looked at.
+            // A constant expression is evaluated before the pattern is examined.
             None => !reads_columns(right),
         },
         _ => false,
     }
 }
 
-/// True for an expression with arithmetic in it that may overflow.
+/// True for an expression that contains arithmetic that may overflow.
 fn computes(expr: &Expr) -> bool {
     use Operator::{Minus, Multiply, Plus};
     let found = expr.exists(|part| {
@@ -210,7 +212,8 @@ fn computes(expr: &Expr) -> bool {
     found.unwrap_or(true)
 }
 
-/// True for what the simplifier may compute, though it may read columns: `coalesce(7, a) + 1`, where `coalesce(7, a)` is 7.
+/// True if the simplifier may evaluate the expression although it reads columns: in `coalesce(7, a) + 1`, `coalesce(7,
+/// a)` is 7.
 fn may_become_constant(expr: &Expr) -> bool {
     match expr {
         Expr::Column(_) | Expr::OuterReferenceColumn(..) | Expr::ScalarSubquery(_) => false,
@@ -220,7 +223,7 @@ fn may_become_constant(expr: &Expr) -> bool {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Plus | Operator::Minus, right }) => {
             may_become_constant(left) && may_become_constant(right)
         }
-        // Zero makes a constant of what it is multiplied with.
+        // A product with zero becomes a constant.
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Multiply, right }) => {
             let is_other = |side: &Expr| !is_whole_but_zero(side) && may_become_constant(side);
             is_other(left) || is_other(right) || (is_whole_but_zero(left) && is_whole_but_zero(right))
@@ -229,8 +232,8 @@ fn may_become_constant(expr: &Expr) -> bool {
     }
 }
 
-/// True where a branch may fail that another row does not take: the simplifier makes `NOT a AND b` of `CASE WHEN a THEN false ELSE b END`,
-/// and computes both.
+/// True if a branch may fail that other rows do not take: the simplifier converts `CASE WHEN a THEN false ELSE b END`
+/// to `NOT a AND b`, and evaluates both.
 fn may_fail(case: &Case) -> bool {
     let branches = case.when_then_expr.iter().map(|(_, then)| then).chain(&case.else_expr);
     let fails = |part: &Expr| {
@@ -260,8 +263,9 @@ fn reads_columns(expr: &Expr) -> bool {
     matches!(found, Ok(true))
 }
 
-/// True where a comparison of the cast value says the same as one of the value itself: the cast keeps all values apart and in order, and,
-/// if it `tries`, none becomes NULL. Types between which DataFusion compares no such way are kept, too.
+/// True if comparing the cast value is equivalent to comparing the value itself: the cast is injective and monotonic,
+/// and, if it `tries`, none becomes NULL. Also true for types between which DataFusion does not replace such
+/// comparisons.
 fn keeps(from: &DataType, to: &DataType, tries: bool) -> bool {
     use DataType::{Date32, Date64, Decimal32, Decimal64, Decimal128, Dictionary};
     match (from, to) {
@@ -277,11 +281,11 @@ fn keeps(from: &DataType, to: &DataType, tries: bool) -> bool {
         _ => None,
     };
     match (whole(from), whole(to), digits(from), digits(to)) {
-        // The least and the greatest value decide.
+        // The least and the greatest value must fit.
         (Some(from), Some(to), ..) => to.0 <= from.0 && from.1 <= to.1,
         (Some(from), None, None, Some((before, scale))) => {
             let room = u32::try_from(before).ok().and_then(|before| 10_i128.checked_pow(before));
-            // Only overflow ends a cast to more digits behind the point: DataFusion leaves the error out.
+            // A cast to more fraction digits fails only by overflow, and DataFusion's rewrite ignores that error.
             scale >= 0 && (!tries || room.is_none_or(|room| from.1.max(-from.0) < room))
         }
         (None, Some(_), Some((_, scale)), None) => scale <= 0 && !tries,
@@ -291,7 +295,7 @@ fn keeps(from: &DataType, to: &DataType, tries: bool) -> bool {
     }
 }
 
-/// The least and the greatest value of a type of whole numbers.
+/// Least and greatest value of an integer type.
 fn whole(of: &DataType) -> Option<(i128, i128)> {
     Some(match of {
         DataType::Int8 => (i8::MIN.into(), i8::MAX.into()),
@@ -306,7 +310,7 @@ fn whole(of: &DataType) -> Option<(i128, i128)> {
     })
 }
 
-/// The pattern that finds every text.
+/// The pattern that matches every text.
 const ANYTHING: &str = ".*";
 
 fn is_regex(op: Operator) -> bool {
@@ -314,12 +318,12 @@ fn is_regex(op: Operator) -> bool {
     matches!(op, RegexMatch | RegexIMatch | RegexNotMatch | RegexNotIMatch)
 }
 
-/// True for a regular expression that may look for a backslash, which LIKE takes for the sign of an escape.
+/// True for a regular expression that may match a backslash, which LIKE treats as an escape character.
 fn may_have_backslash(pattern: &str) -> bool {
     [r"\\", r"\x", r"\u", r"\U", r"[\"].iter().any(|sign| pattern.contains(sign))
 }
 
-/// The operands of a chain of one operator, from left to right.
+/// Operands of a chain of one operator, from left to right.
 fn chain(expr: &Expr, op: Operator) -> Vec<&Expr> {
     let (mut terms, mut left) = (vec![], vec![expr]);
     while let Some(part) = left.pop() {
@@ -331,7 +335,7 @@ fn chain(expr: &Expr, op: Operator) -> Vec<&Expr> {
     terms
 }
 
-/// [`chain`], of an expression that is not needed any more.
+/// Like [`chain`], consuming the expression.
 fn chain_owned(expr: Expr, op: Operator) -> Vec<Expr> {
     let (mut terms, mut left) = (vec![], vec![expr]);
     while let Some(part) = left.pop() {
@@ -343,7 +347,7 @@ fn chain_owned(expr: Expr, op: Operator) -> Vec<Expr> {
     terms
 }
 
-/// Which terms of a chain the simplifier must not bring together.
+/// Marks the terms of a chain that the simplifier must not merge.
 fn meeting(terms: &[&Expr], op: Operator, filters: bool) -> Vec<bool> {
     if op == Operator::BitwiseXor {
         let mut seen = HashSet::new();
@@ -368,11 +372,11 @@ fn meeting(terms: &[&Expr], op: Operator, filters: bool) -> Vec<bool> {
     lists.iter().map(|list| list.as_ref().is_some_and(at_risk)).collect()
 }
 
-/// A condition that the simplifier takes for a list.
+/// A condition that the simplifier treats as a list.
 struct List<'e> {
     of: &'e Expr,
     negated: bool,
-    /// Has an item that is NULL, or no constant.
+    /// The list has an item that is NULL or not constant.
     unknown: bool,
 }
 
@@ -386,7 +390,7 @@ fn may_be_list(term: &Expr) -> bool {
     }
 }
 
-/// The list that a term is: IN, NOT IN, or comparisons of one column in a row.
+/// The list that a term represents: IN, NOT IN, or a chain of comparisons of one column.
 fn list_in(term: &Expr) -> Option<List<'_>> {
     let (mut term, mut denied) = (term, false);
     while let Expr::Not(of) = term {
@@ -413,7 +417,7 @@ fn list_in(term: &Expr) -> Option<List<'_>> {
     twice.map(|of| List { of, negated, unknown: false })
 }
 
-/// An expression without casts, and without the functions of a list and of this page.
+/// Removes casts, and the wrapping functions of lists and of this module.
 fn bare(expr: &Expr) -> &Expr {
     match expr {
         Expr::Cast(cast) => bare(&cast.expr),
@@ -425,7 +429,7 @@ fn bare(expr: &Expr) -> &Expr {
     }
 }
 
-/// Puts the parts of one node into functions.
+/// Wraps the parts of one node in functions.
 struct Hiding<'s> {
     schema: &'s DFSchema,
     count: usize,
@@ -433,7 +437,7 @@ struct Hiding<'s> {
 
 impl Hiding<'_> {
     fn expression(&mut self, expr: Expr, filters: bool) -> Result<Expr> {
-        // Statements have hundreds of levels, and lists of conditions thousands of terms.
+        // Statements have hundreds of levels, and lists of conditions have thousands of terms.
         stacker::maybe_grow(RED_ZONE, STACK, || match expr {
             Expr::BinaryExpr(BinaryExpr { op: op @ (Operator::And | Operator::Or | Operator::BitwiseXor), .. }) => {
                 let met = meeting(&chain(&expr, op), op, filters);
@@ -458,7 +462,7 @@ impl Hiding<'_> {
                 let alone = is_alone(&expr, &|| Some(self.schema));
                 let expr = expr.map_children(|child| self.expression(child, false).map(Transformed::yes))?.data;
                 Ok(match expr {
-                    // The right operand suffices, and constants within a function are computed.
+                    // Hiding the right operand suffices, and keeps constants inside evaluable.
                     Expr::BinaryExpr(BinaryExpr { left, op, right }) if alone => {
                         Expr::BinaryExpr(BinaryExpr { left, op, right: Box::new(self.hidden(*right)) })
                     }
@@ -474,7 +478,7 @@ impl Hiding<'_> {
         self.called(vec![expr], None)
     }
 
-    /// A CASE without a subject as a function of its conditions and branches, which the rule computes as any other.
+    /// Wraps a CASE without a subject in a function of its conditions and branches, which the rule simplifies as usual.
     fn hidden_case(&mut self, case: Case) -> Expr {
         let field = Expr::Case(case.clone()).to_field(self.schema).map(|(_, field)| field);
         let Ok(field) = field else { return Expr::Case(case) };
@@ -493,17 +497,17 @@ impl Hiding<'_> {
 const RED_ZONE: usize = 128 << 10;
 const STACK: usize = 2 << 20;
 
-/// A part that DataFusion's rule cannot look into.
+/// A part that is opaque to DataFusion's rule.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Hidden {
     number: usize,
-    /// What a CASE gives, of which the arguments are the conditions and branches; else there is one argument, the part itself.
+    /// Type of a CASE, whose conditions and branches are the arguments; `None` if the only argument is the part itself.
     case: Option<FieldRef>,
     signature: Signature,
 }
 
 impl Hidden {
-    /// The part with these arguments.
+    /// Unwraps the part with the given arguments.
     fn shown(&self, args: Vec<Expr>) -> Result<Expr> {
         let mut args = args.into_iter();
         if self.case.is_none() {
@@ -525,7 +529,7 @@ impl ScalarUDFImpl for Hidden {
         "millpond_hidden"
     }
 
-    // Columns have the names of the statement.
+    // Column names must be those of the statement.
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
         Ok(self.shown(args.to_vec())?.schema_name().to_string())
     }
@@ -566,7 +570,7 @@ fn is_hidden_in(expr: &Expr) -> bool {
     matches!(expr.exists(|part| Ok(is_hidden(part))), Ok(true))
 }
 
-/// A hidden part, back in its place; and no name for what has it anyway.
+/// Unwraps a hidden part; removes an alias that is redundant then.
 fn show(part: Expr) -> Result<Transformed<Expr>> {
     match part {
         Expr::ScalarFunction(call) => match call.func.inner().downcast_ref::<Hidden>() {
@@ -580,10 +584,10 @@ fn show(part: Expr) -> Result<Transformed<Expr>> {
     }
 }
 
-/// What DataFusion's simplifier of physical expressions makes of one, casts that lose values left as they are.
+/// Applies DataFusion's simplifier of physical expressions, but leaves casts that lose values unchanged.
 ///
 /// # Errors
-/// DataFusion's, where a part of constants fails.
+/// DataFusion's, if the evaluation of constants fails.
 pub(crate) fn simplified(expr: Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Arc<dyn PhysicalExpr>> {
     let columns = schema.fields().len();
     let mut casts: Vec<(Arc<dyn PhysicalExpr>, FieldRef)> = vec![];
@@ -603,7 +607,7 @@ pub(crate) fn simplified(expr: Arc<dyn PhysicalExpr>, schema: &Schema) -> Result
         return PhysicalExprSimplifier::new(schema).simplify(without);
     }
     let mut simple = PhysicalExprSimplifier::new(&extended(schema, &casts)).simplify(without)?;
-    // The last first: a cast may stand in another.
+    // In reverse order: a cast may contain an earlier one.
     for (number, (cast, _)) in casts.iter().enumerate().rev() {
         let back = |part: Arc<dyn PhysicalExpr>| match part.downcast_ref::<Column>() {
             Some(column) if column.index() == columns + number => Ok(Transformed::yes(Arc::clone(cast))),
@@ -614,7 +618,7 @@ pub(crate) fn simplified(expr: Arc<dyn PhysicalExpr>, schema: &Schema) -> Result
     Ok(simple)
 }
 
-/// The type of a cast that loses values; `None` for any other expression.
+/// Type of a cast that loses values; `None` for any other expression.
 fn lost_in(part: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Option<DataType>> {
     let (of, to, tries) = if let Some(cast) = part.downcast_ref::<CastExpr>() {
         (cast.expr(), cast.cast_type(), false)
@@ -627,13 +631,13 @@ fn lost_in(part: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Option<DataT
     Ok((reads_columns && !keeps(&of.data_type(schema)?, to, tries)).then(|| to.clone()))
 }
 
-/// True for a filter that DataFusion's readers of files would change: they simplify what comes to them.
+/// True for a filter that DataFusion's file readers would change: they simplify the filters that they receive.
 pub(crate) fn is_at_risk(filter: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
-    // An expression without a type is nothing that they take.
+    // The readers accept no expression without a type.
     filter.exists(|part| Ok(lost_in(part, schema)?.is_some())).unwrap_or(true)
 }
 
-/// A schema with one more column for each hidden cast.
+/// A schema with one additional column per hidden cast.
 fn extended(schema: &Schema, casts: &[(Arc<dyn PhysicalExpr>, FieldRef)]) -> Schema {
     let fields = schema.fields().iter().chain(casts.iter().map(|(_, field)| field));
     Schema::new(fields.cloned().collect::<Vec<_>>())

@@ -1,15 +1,16 @@
-//! SQL to plans, by DataFusion's own planner, compiled here once.
+//! Plans SQL with DataFusion's planner, which is compiled only here.
 //!
 //! ```text
 //!   SQL ─ logical_plan ─►             ┌─ run_plan ─► done (CREATE, DROP, SET …)
-//!   a statement ─ statement_plan ─► plan ─ physical_plan ─► ExecutionPlan
+//!   statement ─ statement_plan ─► plan ─ physical_plan ─► ExecutionPlan
 //! ```
 //!
-//! Why  an async function is compiled by whoever awaits it, and so is all that it calls with type parameters: in a release build
-//!      each crate that awaited the planner took a minute longer. A boxed future is compiled where it is made.
-//! Mends   of the syntax tree (`mends`) are done where a text is parsed: a statement that comes in parsed is taken as it is.
+//! Why  an async function is compiled by each crate that awaits it, with all generic functions that it calls: in a
+//!      release build each crate that awaited the planner took a minute longer. A boxed future is compiled where it is
+//!      created.
+//! Mends   of the syntax tree (`mends`) are applied when a text is parsed: a parsed statement is used unchanged.
 //! Panics  become errors ([`crate::panics`]).
-//! Depth   is limited (`levels`): no statement overflows the stack of the thread that plans it, nor of those that run it.
+//! Depth   is limited (`levels`): no statement overflows the stack of a thread that plans or runs it.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -32,19 +33,19 @@ use crate::panics::{caught, caught_now};
 use crate::profile::step::PLAN;
 use crate::{definitions, explain};
 
-/// The plan of one statement given as text.
+/// Plan of one statement given as text.
 ///
 /// # Errors
-/// DataFusion's, of the parser and the planner.
+/// DataFusion's, from the parser and the planner.
 #[inline(never)]
 pub fn logical_plan<'a>(state: &'a SessionState, sql: &'a str) -> BoxFuture<'a, Result<LogicalPlan>> {
     Box::pin(caught(during(PLAN, async move { planned(state, parsed(state, sql)?).await })))
 }
 
-/// The plan of one statement that has been parsed.
+/// Plan of one parsed statement.
 ///
 /// # Errors
-/// DataFusion's, of the planner.
+/// DataFusion's, from the planner.
 #[inline(never)]
 pub fn statement_plan(state: &SessionState, statement: Statement) -> BoxFuture<'_, Result<LogicalPlan>> {
     Box::pin(caught(during(PLAN, planned(state, statement))))
@@ -57,10 +58,10 @@ async fn planned(state: &SessionState, mut statement: Statement) -> Result<Logic
     if is_plain { explain::marked(plan) } else { Ok(plan) }
 }
 
-/// The statements of a text.
+/// Parses the statements of a text.
 ///
 /// # Errors
-/// DataFusion's, of the parser, and one for a statement of too many levels.
+/// DataFusion's, from the parser, and an error for a statement with too many levels.
 pub fn statements(sql: &str) -> Result<VecDeque<Statement>> {
     caught_now(|| {
         syntax::numbers(sql, &GenericDialect {})?;
@@ -71,7 +72,7 @@ pub fn statements(sql: &str) -> Result<VecDeque<Statement>> {
     })?
 }
 
-/// The one statement of a text.
+/// Parses the single statement of a text.
 fn parsed(state: &SessionState, sql: &str) -> Result<Statement> {
     let dialect = &state.config_options().sql_parser.dialect;
     let mut written = Cow::Borrowed(sql);
@@ -90,18 +91,18 @@ fn parsed(state: &SessionState, sql: &str) -> Result<Statement> {
     }
 }
 
-/// The relations that a statement names.
+/// Relations that a statement names.
 ///
 /// # Errors
-/// As [`statements`].
+/// Like [`statements`].
 pub fn names(state: &SessionState, sql: &str) -> Result<Vec<TableReference>> {
     statement_and_names(state, sql).map(|(_, names)| names)
 }
 
-/// The optimised physical plan of a logical one.
+/// Optimized physical plan of a logical plan.
 ///
 /// # Errors
-/// DataFusion's, of the optimiser and the physical planner.
+/// DataFusion's, from the optimizer and the physical planner.
 #[inline(never)]
 pub fn physical_plan<'a>(
     state: &'a SessionState,
@@ -114,19 +115,19 @@ pub fn physical_plan<'a>(
     Box::pin(caught(during(PLAN, planned)))
 }
 
-/// A logical plan, optimised.
+/// Optimizes a logical plan.
 ///
 /// # Errors
-/// DataFusion's, of the analyser and the optimiser.
+/// DataFusion's, from the analyzer and the optimizer.
 pub(crate) fn optimised(state: &SessionState, plan: &LogicalPlan) -> Result<LogicalPlan> {
     let bytes = levels::stack_of_plan(plan)?;
     caught_now(|| levels::on_stack(bytes, || state.optimize(plan)))?
 }
 
-/// The physical plan of a logical one that was optimised.
+/// Physical plan of an optimized logical plan.
 ///
 /// # Errors
-/// DataFusion's, of the physical planner.
+/// DataFusion's, from the physical planner.
 pub(crate) fn physical_plan_of_optimised<'a>(
     state: &'a SessionState,
     plan: &'a LogicalPlan,
@@ -138,7 +139,7 @@ pub(crate) fn physical_plan_of_optimised<'a>(
     Box::pin(caught(during(PLAN, planned)))
 }
 
-/// Runs a plan whose rows nobody wants: definitions of tables, views and functions, and settings.
+/// Runs a plan and drops its rows: definitions of tables, views and functions, and settings.
 ///
 /// # Errors
 /// DataFusion's.
@@ -152,7 +153,8 @@ pub fn run_plan(context: &SessionContext, plan: LogicalPlan) -> BoxFuture<'_, Re
     Box::pin(caught(ran))
 }
 
-/// The physical plan of one statement. Definitions and settings do their work on the way, and give a plan without columns.
+/// Physical plan of one statement. Definitions and settings take effect during this call and return a plan without
+/// columns.
 ///
 /// # Errors
 /// DataFusion's.
@@ -168,14 +170,14 @@ pub fn plan<'a>(context: &'a SessionContext, sql: &'a str) -> BoxFuture<'a, Resu
     Box::pin(caught(during(PLAN, planned)))
 }
 
-/// The physical plan of a logical one, whose definitions and settings do their work on the way.
+/// Physical plan of a logical plan; definitions and settings take effect during this call.
 async fn executed(context: &SessionContext, plan: LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
     let bytes = levels::stack_of_plan(&plan)?;
     let planned = async move { definitions::execute(context, plan).await?.create_physical_plan().await };
     OnStack::new(bytes, planned).await
 }
 
-/// A frame of a logical plan. Definitions and settings do their work.
+/// Data frame of a logical plan; definitions and settings take effect during this call.
 ///
 /// # Errors
 /// DataFusion's.
@@ -188,10 +190,10 @@ pub(crate) fn frame(context: &SessionContext, plan: LogicalPlan) -> BoxFuture<'_
     Box::pin(caught(made))
 }
 
-/// One statement given as text, and the relations that it names.
+/// Parses one statement, and returns it with the relations that it names.
 ///
 /// # Errors
-/// DataFusion's, of the parser.
+/// DataFusion's, from the parser.
 pub(crate) fn statement_and_names(state: &SessionState, sql: &str) -> Result<(Statement, Vec<TableReference>)> {
     let parse = || {
         let statement = parsed(state, sql)?;
@@ -201,12 +203,12 @@ pub(crate) fn statement_and_names(state: &SessionState, sql: &str) -> Result<(St
     caught_now(parse)?
 }
 
-/// True for what defines, changes or sets something, and gives no rows of a query.
+/// True for statements that define, change or set something, and return no rows of a query.
 pub fn defines(plan: &LogicalPlan) -> bool {
     matches!(plan, LogicalPlan::Ddl(_) | LogicalPlan::Dml(_) | LogicalPlan::Statement(_) | LogicalPlan::Copy(_))
 }
 
-/// The physical plan of one logical plan, which a caller has looked at. Definitions and settings do their work, as in [`plan`].
+/// Physical plan of a logical plan that a caller has inspected. Definitions and settings take effect, as in [`plan`].
 ///
 /// # Errors
 /// DataFusion's.

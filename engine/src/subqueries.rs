@@ -1,12 +1,13 @@
-//! Scalar subqueries of a plan that many runs share: each run has result containers of its own.
+//! Scalar subqueries of a shared plan: each run has its own result containers.
 //!
 //!   kept plan   ScalarSubqueryExec ─ results R ─ ScalarSubqueryExpr in the plan below
-//!   a run of it ScalarSubqueryExec ─ results S ─ Subqueries { R → S } ─► device parameters, expressions of nodes on the CPU
+//!   a run of it ScalarSubqueryExec ─ results S ─ Subqueries { R → S } ─► device parameters, expressions of CPU nodes
 //!
-//! Why      DataFusion's node fills one container, which expressions hold: a second run would find it full, and two runs at once
-//!          would read each other's values.
-//! Device   nodes stay as they are. What is lowered names the plan's container, and a launch asks for the run's value.
-//! CPU      nodes whose expressions read a subquery are made anew where we know how; a plan with others is not kept.
+//! Why      DataFusion's node fills one container that the expressions reference: a second run would find it filled,
+//!          and concurrent runs would read each other's values.
+//! Device   nodes are unchanged. Lowered code refers to the plan's container, and a launch looks up the run's value.
+//! CPU      nodes with expressions that read a subquery are rebuilt, if their kind is supported; other plans are not
+//!          kept.
 
 use std::sync::Arc;
 
@@ -24,19 +25,19 @@ use datafusion::physical_plan::scalar_subquery::ScalarSubqueryExec;
 
 use crate::rewrite::{reads, with_expressions};
 
-/// Result containers of a plan, and those of one run of it. None: the plan is run itself.
+/// Maps the result containers of a plan to those of one run. Empty if the plan itself is run.
 #[derive(Debug, Clone, Default)]
 pub struct Subqueries {
     pairs: Vec<(ScalarSubqueryResults, ScalarSubqueryResults)>,
 }
 
 impl Subqueries {
-    /// True if no subquery is around what is looked at.
+    /// True if there are no subqueries.
     pub fn are_none(&self) -> bool {
         self.pairs.is_empty()
     }
 
-    /// The same with a container of the run's own for the subqueries of `node`, and that container.
+    /// Adds a new container for the subqueries of `node`; returns the mapping and the container.
     pub fn with(&self, node: &ScalarSubqueryExec) -> (Self, ScalarSubqueryResults) {
         let own = ScalarSubqueryResults::new(node.subqueries().len());
         let mut pairs = self.pairs.clone();
@@ -44,7 +45,7 @@ impl Subqueries {
         (Self { pairs }, own)
     }
 
-    /// The same for expressions of a plan of which a copy was made before, with the containers of `copy`: that copy is copied.
+    /// Mapping for expressions of the original plan, where this one maps the containers of `copy`, an earlier copy.
     pub fn of_copy(&self, copy: &Self) -> Self {
         let again = copy.pairs.iter().filter_map(|(planned, copied)| {
             let (_, own) = self.pairs.iter().find(|(container, _)| container == copied)?;
@@ -53,7 +54,7 @@ impl Subqueries {
         Self { pairs: again.chain(self.pairs.iter().cloned()).collect() }
     }
 
-    /// What stands in this run for an expression of the plan; `None` for one that stays.
+    /// The run's expression for a subquery of the plan; `None` for other expressions.
     fn of_run(&self, expression: &Arc<dyn PhysicalExpr>) -> Option<Arc<dyn PhysicalExpr>> {
         let subquery = expression.downcast_ref::<ScalarSubqueryExpr>()?;
         let (_, own) = self.pairs.iter().find(|(planned, _)| planned == subquery.results())?;
@@ -63,10 +64,10 @@ impl Subqueries {
         Some(Arc::new(ScalarSubqueryExpr::new(field.data_type().clone(), field.is_nullable(), index, own.clone())))
     }
 
-    /// The value of a subquery in this run.
+    /// Value of a subquery in this run.
     ///
     /// # Errors
-    /// DataFusion's: it has none yet.
+    /// DataFusion's, if there is no value yet.
     pub fn value(&self, subquery: &Arc<dyn PhysicalExpr>) -> Result<ScalarValue> {
         let own = self.of_run(subquery);
         match own.as_ref().unwrap_or(subquery).evaluate(&RecordBatch::new_empty(Arc::new(Schema::empty())))? {
@@ -75,7 +76,7 @@ impl Subqueries {
         }
     }
 
-    /// An expression of the plan for this run.
+    /// Rewrites an expression of the plan for this run.
     fn expression(&self, expression: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
         let own = |part: Arc<dyn PhysicalExpr>| {
             Ok(match self.of_run(&part) {
@@ -86,15 +87,15 @@ impl Subqueries {
         Arc::clone(expression).transform_up(own).data()
     }
 
-    /// True if an expression of the node itself reads a subquery that is another's in this run.
+    /// True if an expression of the node itself reads a subquery with another container in this run.
     fn are_read_by(&self, node: &dyn ExecutionPlan) -> bool {
         !self.are_none() && reads(node, |part| self.of_run(part).is_some())
     }
 
-    /// A plan on the CPU for this run.
+    /// Rewrites a CPU plan for this run.
     ///
     /// # Errors
-    /// A subquery is read by a node that cannot be made anew.
+    /// If a node that reads a subquery cannot be rebuilt.
     pub fn rewrite(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         if self.are_none() {
             return Ok(Arc::clone(plan));
@@ -108,22 +109,22 @@ impl Subqueries {
         Arc::clone(plan).transform_up(node).data()
     }
 
-    /// The same of a single node.
+    /// Rewrites a single node for this run.
     ///
     /// # Errors
-    /// The node reads a subquery and cannot be made anew.
+    /// If the node reads a subquery and cannot be rebuilt.
     pub fn node(&self, node: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         if !self.are_read_by(node.as_ref()) {
             return Ok(Arc::clone(node));
         }
         let unknown = || internal_datafusion_err!("{} reads a subquery, and is not made for another run", node.name());
         let own = with_expressions(node, &|expression, _| self.expression(expression))?.ok_or_else(unknown)?;
-        // What it reads beside what was looked at, such as the keys of a join.
+        // Expressions that were not rewritten, such as join keys, may also read a subquery.
         if self.are_read_by(own.as_ref()) { Err(unknown()) } else { Ok(own) }
     }
 }
 
-/// True if an expression of the node itself reads a subquery whose value is of such a type.
+/// True if an expression of the node itself reads a subquery whose type `of` accepts.
 pub fn reads_subquery(node: &dyn ExecutionPlan, of: impl Fn(&DataType) -> bool) -> bool {
     let of_type = |part: &Arc<dyn PhysicalExpr>| part.data_type(&Schema::empty()).is_ok_and(|ty| of(&ty));
     reads(node, |part| part.is::<ScalarSubqueryExpr>() && of_type(part))

@@ -1,19 +1,20 @@
-//! Plans of statements that differ in the constants of their conditions alone.
+//! Shared plans of statements that differ only in the constants of their conditions.
 //!
-//!   WHERE a < 7 AND b LIKE 'x%' ─► a < $0 AND b LIKE $1, [7, 'x%'] ─ first time: noted
-//!                                           │                      └ second: DataFusion plans it once, the constants unknown
-//!   WHERE a < 9 AND b LIKE 'y%' ─► the same ┘ ─► that plan with 9 and 'y%' in it ─► placed on the device
+//!   WHERE a < 7 AND b LIKE 'x%' ─► a < $0 AND b LIKE $1, [7, 'x%'] ─ first time: recorded
+//!                                           │                      └ second time: DataFusion plans it once
+//!   WHERE a < 9 AND b LIKE 'y%' ─► the same ┘ ─► that plan with 9 and 'y%' inserted ─► placed on the device
 //!
-//! Constants  what a condition of WHERE, HAVING or ON compares with: whole constant operands, computed, of a type that has other values
-//!            than two. Their types, the length of lists, NULL and all other constants are part of the template.
-//! Unknown    to DataFusion while it plans: none of its rules has seen a value, so the plan is right for all of them. No scan of it has a
-//!            condition with a constant, and none a filter that comes while it runs.
-//! Unequal    placeholders may stand for equal values. The one rule that takes different expressions for different values is the
-//!            simplifier's of two lists over one expression: it sees no two such lists ([`Listed`]).
-//! Complete   a plan from which a placeholder has vanished is refused, as the net below all other rules: one may have relied on it.
-//! Bound      for each statement: scans are told of its constants, and it is placed. What placement and lowering read of constants, they
-//!            read of those at hand.
-//! Kept       for statements whose plans may be kept, wholly on the device. Others are planned each time.
+//! Constants  are the constant operands of conditions in WHERE, HAVING or ON: whole operands, evaluated, of a type with
+//!            more than two values. Their types, list lengths, NULL and all other constants belong to the template.
+//! Unknown    to DataFusion during planning: its rules see no values, so the plan is correct for all of them. Its scans
+//!            contain no condition with a constant and no dynamic filter.
+//! Unequal    placeholders may have equal values. The only rule that assumes different values for different expressions
+//!            is the simplifier's merge of two lists over one expression: it never sees two such lists ([`Listed`]).
+//! Complete   as a safeguard against all other rules, a plan that lacks a placeholder is refused: a rule may have
+//!            relied on it.
+//! Bound      per statement: its constants are passed to scans, and the plan is placed. Placement and lowering read the
+//!            actual constants.
+//! Kept       for statements whose plans may be kept and run entirely on the device. Others are planned each time.
 
 use std::cell::Cell;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -51,15 +52,15 @@ use crate::rewrite::{reads, with_expressions};
 use crate::simplified::{LISTED, PARAMETER, simplified};
 use crate::tables;
 
-/// A statement without the constants of its conditions, and these.
+/// A statement without the constants of its conditions, and these constants.
 pub(crate) struct Template {
-    /// With a placeholder for each of them.
+    /// The plan with a placeholder for each constant.
     pub plan: LogicalPlan,
     values: Vec<ScalarValue>,
 }
 
 impl Template {
-    /// The template of a query, as DataFusion's SQL planner made it; `None` for one without such constants.
+    /// Template of a query as planned by DataFusion's SQL planner; `None` if it has no such constants.
     pub fn of(query: &LogicalPlan, state: &SessionState) -> Option<Self> {
         let mut values = vec![];
         let context = SimplifyContext::builder().with_config_options(Arc::clone(state.config().options())).build();
@@ -72,22 +73,22 @@ impl Template {
         (!values.is_empty()).then_some(Self { plan, values })
     }
 
-    /// A hash of the template; equal templates have equal ones.
+    /// Hash of the template; equal for equal templates.
     pub fn hash(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.plan.hash(&mut hasher);
         hasher.finish()
     }
 
-    /// Plans it, the constants unknown; not yet placed.
+    /// Plans the template with unknown constants; the plan is not yet placed.
     ///
     /// # Errors
-    /// DataFusion's, and an internal one for a plan that would know constants.
+    /// DataFusion's, and an internal error if the plan would depend on constants.
     pub async fn planned(&self, state: &SessionState) -> Result<Arc<dyn ExecutionPlan>> {
         let rules = state.physical_optimizers().iter().take_while(|rule| rule.name() != RULE).cloned();
         let mut unplaced =
             SessionStateBuilder::new_from_existing(state.clone()).with_physical_optimizer_rules(rules.collect());
-        // Its own: with another configuration the builder would give the session an empty catalog.
+        // A configuration of its own: with a new one, the builder would give the session an empty catalog.
         let optimizer = &mut unplaced.config().get_or_insert_default().options_mut().optimizer;
         optimizer.enable_dynamic_filter_pushdown = false;
         optimizer.enable_join_dynamic_filter_pushdown = false;
@@ -110,7 +111,7 @@ impl Template {
         Ok(plan)
     }
 
-    /// The first constant that has no place in a plan.
+    /// Index of the first constant that is missing from a plan.
     fn lost(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<usize>> {
         let found = vec![Cell::new(false); self.values.len()];
         plan.apply(|node| {
@@ -125,7 +126,8 @@ impl Template {
         Ok(found.iter().position(|place| !place.get()))
     }
 
-    /// The same plan with a function for each placeholder, which DataFusion can plan; scans have no condition with one.
+    /// Replaces each placeholder by a function that DataFusion can plan; removes conditions with placeholders from
+    /// scans.
     fn callable(&self, optimised: LogicalPlan) -> Result<LogicalPlan> {
         let call = |part: Expr| {
             let Expr::Placeholder(placeholder) = &part else { return Ok(unlisted(part)) };
@@ -159,7 +161,7 @@ impl Template {
                 return Ok(Transformed::yes(LogicalPlan::TableScan(scan)));
             }
             node.map_expressions(|expr| {
-                // DataFusion may test such a condition below an aggregation, which then gives a row all the same.
+                // DataFusion may evaluate such a condition below an aggregation, which then still returns a row.
                 if split_conjunction(&expr).into_iter().any(|part| has_placeholder(part) && !has_column(part)) {
                     return internal_err!("a condition of constants alone");
                 }
@@ -169,17 +171,17 @@ impl Template {
         optimised.transform_up_with_subqueries(node).data()
     }
 
-    /// A plan of this template, made ready to run, with the statement's own constants, and placed; `None` if it is not wholly on the
-    /// device, or would be planned otherwise.
+    /// Inserts the statement's constants into a copy of the template's plan, and places it; `None` if it is not
+    /// entirely on the device, or would be planned differently.
     ///
     /// # Errors
-    /// DataFusion's, where a constant does not fit; those of the placement.
+    /// DataFusion's, if a constant does not fit; those of placement.
     pub fn bound(&self, plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let mut plan = self.with_values(&plan)?;
         let mut places = false;
         for rule in state.physical_optimizers() {
             places |= rule.name() == RULE;
-            // Scans learn of its constants, and are guarded again.
+            // Conditions with constants are pushed to scans, and guarded again.
             if places || asks_constants(rule.name()) {
                 plan = rule.optimize(plan, state.config_options())?;
             }
@@ -203,7 +205,7 @@ impl Template {
         own.replace_children(children, REPLACE)
     }
 
-    /// An expression with constants, and what follows from them.
+    /// Inserts the constants into an expression and simplifies it.
     fn value_in(&self, expression: &Arc<dyn PhysicalExpr>, schema: Option<&Schema>) -> Result<Arc<dyn PhysicalExpr>> {
         let value = |part: Arc<dyn PhysicalExpr>| {
             let Some(parameter) = parameter(&part) else { return Ok(Transformed::no(part)) };
@@ -213,7 +215,8 @@ impl Template {
         let bound = Arc::clone(expression).transform_up(value).data()?;
         let Some(schema) = schema else { return Ok(bound) };
         let simple = simplified(bound, schema)?;
-        // What fails of constants alone, as the cast of a word to a number, fails while DataFusion plans.
+        // Errors of constant expressions, such as the cast of a word to a number, must occur during planning, as in
+        // DataFusion.
         let nothing = RecordBatch::new_empty(Arc::new(Schema::empty()));
         simple.apply(|part| {
             let of = part.children();
@@ -226,16 +229,16 @@ impl Template {
     }
 }
 
-/// Takes the constants out of conditions.
+/// Extracts the constants from conditions.
 struct Constants<'v> {
     values: &'v mut Vec<ScalarValue>,
-    /// The number of lists with placeholders.
+    /// Number of lists with placeholders.
     lists: usize,
     simplifier: ExprSimplifier,
 }
 
 impl Constants<'_> {
-    /// A condition, or what has conditions in it.
+    /// Extracts constants from a condition, or from an expression that contains conditions.
     fn condition(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
         expr.transform_down(|part| {
             let taken = match part {
@@ -247,7 +250,7 @@ impl Constants<'_> {
                     let (low, high) = (self.operand(*low), self.operand(*high));
                     Expr::Between(Between { expr, negated, low: Box::new(low), high: Box::new(high) })
                 }
-                // Of floats, a list with one zero gets the other (`mends::zeros`).
+                // Lists of floats with one zero are extended by the other (`mends::zeros`).
                 Expr::InList(InList { expr, list, negated }) if has_column(&expr) && !list.iter().any(is_zero) => {
                     let list: Vec<Expr> = list.into_iter().map(|item| self.operand(item)).collect();
                     let expr = if list.iter().any(has_placeholder) { Box::new(self.listed(*expr)) } else { expr };
@@ -259,7 +262,7 @@ impl Constants<'_> {
                 }
                 other => return Ok(Transformed::no(other)),
             };
-            // What else is in its operands stays as it is.
+            // Other parts of its operands are unchanged.
             Ok(Transformed::new(taken, true, TreeNodeRecursion::Jump))
         })
     }
@@ -272,14 +275,14 @@ impl Constants<'_> {
         }
     }
 
-    /// The expression of a list with placeholders, which is equal to that of no other list.
+    /// Wraps the expression of a list with placeholders, so that it differs from those of all other lists.
     fn listed(&mut self, expr: Expr) -> Expr {
         self.lists += 1;
         let listed = Listed { number: self.lists, signature: Signature::any(1, Volatility::Immutable) };
         ScalarUDF::new_from_impl(listed).call(vec![expr])
     }
 
-    /// A placeholder for a constant; anything else as it is.
+    /// Replaces a constant by a placeholder; returns any other expression unchanged.
     fn operand(&mut self, expr: Expr) -> Expr {
         if !is_constant(&expr) {
             return expr;
@@ -319,7 +322,7 @@ fn has_column(expr: &Expr) -> bool {
     matches!(expr.exists(|part| Ok(is_column(part))), Ok(true))
 }
 
-/// True for an expression of constants alone.
+/// True for an expression of constants only.
 fn is_constant(expr: &Expr) -> bool {
     let other = expr.exists(|part| {
         Ok(!matches!(
@@ -335,7 +338,7 @@ fn is_constant(expr: &Expr) -> bool {
     matches!(other, Ok(false))
 }
 
-/// Types of which a statement may have any value: rules look at the two booleans.
+/// True for types with arbitrary values; rules examine booleans.
 fn has_values(data_type: &DataType) -> bool {
     data_type.is_numeric()
         || matches!(
@@ -351,9 +354,10 @@ fn has_values(data_type: &DataType) -> bool {
         )
 }
 
-/// The expression of list `number`, as it is. DataFusion's simplifier brings two lists over equal expressions together by the items that
-/// both have, and takes items for different values where they are different expressions; lists of one statement meet wherever filters
-/// are pushed to. So the expressions of lists with placeholders are equal to no other while rules work on the plan.
+/// Identity function around the tested expression of list `number`. DataFusion's simplifier merges two lists over equal
+/// expressions by their common items, and assumes that different item expressions have different values; filter
+/// pushdown may bring any two lists of a statement together. So the tested expressions of lists with placeholders must
+/// all differ during optimization.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Listed {
     number: usize,
@@ -383,7 +387,7 @@ impl ScalarUDFImpl for Listed {
         }
     }
 
-    // Where a rule computes what is constant, or tries a condition with NULLs.
+    // Called when a rule evaluates constants, or tests a condition with NULLs.
     fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         match args.args.pop() {
             Some(one) => Ok(one),
@@ -397,10 +401,10 @@ fn is_listed(call: &ScalarFunction) -> bool {
     call.func.inner().downcast_ref::<Listed>().is_some()
 }
 
-/// Lists of so few items over a column are comparisons in DataFusion's plans.
+/// Maximum items of a list over a column that DataFusion plans as comparisons.
 const SHORT_LIST: usize = 3;
 
-/// The expression of a list without its number; and a short list as the comparisons that DataFusion makes of one that it knows.
+/// Unwraps the expression of a list; converts a short list to comparisons, as DataFusion does for constant lists.
 fn unlisted(part: Expr) -> Transformed<Expr> {
     match part {
         Expr::ScalarFunction(mut call) if is_listed(&call) => match call.args.pop() {
@@ -424,7 +428,7 @@ fn unlisted(part: Expr) -> Transformed<Expr> {
     }
 }
 
-/// The constant of a template's plan, with the value that it had when that was made.
+/// A constant in a template's plan, with its value at the time of planning.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Parameter {
     index: usize,
@@ -441,7 +445,7 @@ impl ScalarUDFImpl for Parameter {
         &self.signature
     }
 
-    // As the placeholder in whose place it stands.
+    // Same name as the placeholder that it replaces.
     fn schema_name(&self, _args: &[Expr]) -> Result<String> {
         Ok(format!("{PREFIX}{}", self.index))
     }
@@ -459,7 +463,7 @@ impl ScalarUDFImpl for Parameter {
     }
 }
 
-/// The parameter that an expression is.
+/// The parameter that an expression represents, if any.
 fn parameter(expression: &Arc<dyn PhysicalExpr>) -> Option<&Parameter> {
     expression.downcast_ref::<ScalarFunctionExpr>()?.fun().inner().downcast_ref()
 }

@@ -1,11 +1,12 @@
-//! Work that takes a thread for long, and the runtime whose threads are few.
+//! Keeps long blocking work off the few worker threads of the runtime.
 //!
 //!   worker ─ task A ─ off_workers { assemble, evaluate, wait for a lock } ─ task A
 //!        └─ tasks B, C ─► another thread                      meanwhile
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// Does work that takes a thread for milliseconds. The other tasks of the worker thread that it is on go to another one meanwhile.
+/// Runs work that blocks the thread for milliseconds. Other tasks of this worker thread move to another thread
+/// meanwhile.
 pub(crate) fn off_workers<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current() {
         Ok(runtime) if runtime.runtime_flavor() == RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
@@ -31,7 +32,7 @@ mod tests {
                 receiver.recv().expect("the other task goes on")
             })
         });
-        // Without another worker thread this task would not run before the first one ends.
+        // Without another worker thread this task could not run before the first one ends.
         let other = runtime.spawn(async move {
             begins.await.expect("it begins");
             sender.send(7).expect("the first task waits");

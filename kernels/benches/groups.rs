@@ -1,11 +1,11 @@
-//! How fast do rows become groups, by the number of groups, the order of the rows and the kind of table?
+//! Speed of grouping rows, by the number of groups, the order of the rows and the kind of table.
 //!
 //! ```text
-//!   Varies   groups × order of the keys × table         Holds   one stream, warm pool, columns resident, table allocated
-//!   Reports  device time of clearing and filling the table: median of 5, rows in a second, bytes read in a second
-//!   Growing  a hash table that begins with room for 65,536 groups: with its waits, its larger tables and the rows that come again
-//!   Proof    the groups come home once: their number, the sum of their counts, and their sums modulo 2⁶⁴
-//!   Without  a GPU: the smoke size runs once on the simulated device, which has no time to report
+//!   Varies   groups × order of the keys × table    Holds   one stream, warm pool, resident columns, allocated table
+//!   Reports  device time of clearing and filling the table: median of 5, rows per second, bytes read per second
+//!   Growing  a hash table with initial room for 65,536 groups, including its waits, growth and retried rows
+//!   Proof    the groups are read back once: their number, the sum of their counts, and their sums modulo 2⁶⁴
+//!   Without  a GPU: the smoke size runs once on the simulated device, which reports no time
 //! ```
 //!
 //! `cargo bench -p millpond-kernels --bench groups`
@@ -31,7 +31,7 @@ enum Order {
     Random,
     /// Sorted by key.
     Clustered,
-    /// Nine rows of ten have one key.
+    /// Nine of ten rows have one key.
     Skewed,
 }
 
@@ -70,7 +70,7 @@ impl Order {
 /// `SELECT key, count(*), sum(a), sum(b), max(a) GROUP BY key`
 fn spec(table: Table, groups: u64, rows: u64) -> PipelineSpec {
     let key = Ty::new(Repr::U32);
-    // A hash table is what keys without a range get.
+    // Keys without a range get a hash table.
     let key = if matches!(table, Table::Block | Table::Direct) { key.within(0, i128::from(groups) - 1) } else { key };
     let value = Ty::new(Repr::I64);
     let mut graph = Graph::new();
@@ -104,7 +104,7 @@ impl Bench {
         Ok(Some(ColumnInput { values: values.as_view().clone(), validity: None, base: 0 }))
     }
 
-    /// Fills a table that begins small; gives the one that it has become.
+    /// Fills a table that starts small and grows; returns the final table.
     fn grown(&self, pipeline: &Pipeline, extent: &ExtentInput, rows: u64) -> Result<(DeviceBuffer, StateLayout)> {
         let on = &self.stream;
         let mut layout = pipeline.state_layout(rows.min(1 << 16))?;
@@ -158,7 +158,7 @@ impl Bench {
             on.synchronize()?;
             times.push(end.ms_since(&start)?);
         }
-        // The first round also brings what is loaded late.
+        // Drop the first round, which includes lazy loading.
         times.remove(0);
         times.sort_by(f32::total_cmp);
         let ms = times[times.len() / 2];
@@ -216,11 +216,11 @@ fn main() -> Result<()> {
     for groups in [30, 100, 300, 1_000, 2_400, 10_000, 1_000_000, rows / 4] {
         for order in [Order::Random, Order::Clustered, Order::Skewed] {
             for table in [Table::Block, Table::Direct, Table::Hash, Table::Growing] {
-                // Four words of a group, and what a block's table may take.
+                // Four words per group, against the maximum of a block's table.
                 if table == Table::Block && groups * 4 * 8 > tune::BLOCK_TABLE_BYTES {
                     continue;
                 }
-                // Fewer groups than it begins with grow nothing.
+                // With fewer groups than its initial room, the table would not grow.
                 if groups <= rows && (table != Table::Growing || groups > 1 << 16 || rows < 1 << 20) {
                     bench.case(table, order, groups, rows, rounds)?;
                 }

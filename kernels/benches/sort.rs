@@ -1,10 +1,10 @@
-//! How many rows are sorted in a second, by digits and by comparison; and what do the first ten cost?
+//! Speed of sorting, by digits and by comparison, and the cost of the first ten rows.
 //!
 //! ```text
-//!   Varies   kind of key × rows × method        Holds   one stream, warm pool, keys resident, scratch and order allocated
-//!   Reports  device time of a whole sort, with its cleared scratch: median of 10, and rows in a second
-//!   Proof    the row numbers come home once, each follows the one before by the keys, and their sum is that of all rows
-//!   Without  a GPU: the smoke size runs once on the simulated device, which has no time to report
+//!   Varies   kind of key × rows × method     Holds   one stream, warm pool, resident keys, allocated scratch, order
+//!   Reports  device time of a whole sort, including clearing its scratch: median of 10, and rows per second
+//!   Proof    the row numbers are read back once: each is in order after its predecessor; their sum is checked
+//!   Without  a GPU: the smoke size runs once on the simulated device, which reports no time
 //! ```
 //!
 //! `cargo bench -p millpond-kernels --bench sort`
@@ -28,16 +28,16 @@ struct Bench {
     images: Images,
 }
 
-/// The values of a key, by row number.
+/// Distribution of a key's values, by row number.
 #[derive(Debug, Clone, Copy)]
 enum Values {
     /// All 64 bits.
     Wide,
-    /// 2²⁰ different values, and the sort knows.
+    /// 2²⁰ distinct values, in a range that the sort knows.
     Narrow,
-    /// 64 bits, nine rows of ten with the same.
+    /// 64 bits; nine of ten rows have one value.
     Skewed,
-    /// 64 bits, sorted already.
+    /// 64 bits, already sorted.
     Sorted,
 }
 
@@ -63,7 +63,7 @@ impl Values {
 }
 
 impl Bench {
-    /// Milliseconds of device time, the median over the rounds.
+    /// Milliseconds of device time: the median over the rounds.
     fn time(&self, rounds: usize, mut work: impl FnMut() -> Result<(), Box<dyn Error>>) -> Result<f32, Box<dyn Error>> {
         work()?;
         let mut times = Vec::new();

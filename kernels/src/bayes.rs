@@ -1,13 +1,14 @@
-//! Naive Bayes over words and pairs of words: classes, counts, and the likeliest class of each text. Device side: `cuda/bayes.cu`.
+//! Naive Bayes over words and word pairs: classes, counts, and the likeliest class of each text. Device:
+//! `cuda/bayes.cu`.
 //!
 //! ```text
-//!   texts, classes ─ classes ─► keys │ rows, texts, grams of each          the host numbers the classes, and chooses cells
+//!   texts, classes ─ classes ─► keys │ rows, texts, grams per class    the host numbers the classes, chooses the cells
 //!   texts, slots ─── train ───► counts of cells
 //!   texts ────────── predict ─► the value of the likeliest class
 //! ```
 //!
 //! Memory   callers allocate: [`Classes::BYTES`], [`Cells::bytes`].
-//! Waits    never: the host reads the classes when it wants to.
+//! Waits    never: the host reads the classes later.
 
 use std::ops::Range;
 
@@ -23,20 +24,20 @@ type Result<T> = std::result::Result<T, KernelError>;
 
 /// Bytes of a view.
 const VIEW_BYTES: u64 = 16;
-/// Slots of classes, with the one behind all others.
+/// Slots for classes, including the extra slot for the reserved key.
 const SLOTS: u64 = tune::BAYES_SLOTS as u64 + 1;
-/// What is summed up for each: rows, texts, grams.
+/// Sums per class: rows, texts, grams.
 const SUMS: u64 = 3;
-/// The key of a slot that is free.
+/// Key of a free slot.
 const NO_KEY: u64 = u64::MAX;
 
-/// Texts in lower case.
+/// Lower-case texts.
 #[derive(Debug, Clone, Copy)]
 pub struct Texts<'a> {
-    /// 16-byte views; of no bytes where NULL.
+    /// 16-byte views; empty for NULL.
     pub views: &'a DeviceView,
     pub rows: &'a ExtentRows,
-    /// The buffers that the views lead to.
+    /// Buffers that the views point into.
     pub reached: &'a [DeviceView],
 }
 
@@ -50,49 +51,49 @@ impl Texts<'_> {
     }
 }
 
-/// The classes of rows, as they are found.
+/// Table of the classes found so far.
 #[derive(Debug, Clone, Copy)]
 pub struct Classes<'a> {
-    /// [`Classes::BYTES`] of them, [prepared](Self::prepare).
+    /// Buffer of [`Classes::BYTES`] bytes, [prepared](Self::prepare).
     pub table: &'a DeviceView,
 }
 
-/// What was found of one class.
+/// One class with its counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FoundClass {
     pub slot: usize,
     pub key: i64,
-    /// Rows that have a text.
+    /// Rows of the class that have a text.
     pub texts: u64,
-    /// Words and pairs of words of these.
+    /// Grams (words and word pairs) of these texts.
     pub grams: u64,
 }
 
 impl Classes<'_> {
-    /// Bytes of a table: keys, sums, and whether a class found no slot.
+    /// Bytes of a table: keys, sums, and a flag for a class that found no slot.
     pub const BYTES: usize = (SLOTS * (1 + SUMS) * 8 + 8) as usize;
-    /// Slots that a row's class may have.
+    /// Number of slots.
     pub const SLOTS: usize = SLOTS as usize;
     const KEYS: Range<usize> = 0..(SLOTS * 8) as usize;
     const SUMS: Range<usize> = Self::KEYS.end..Self::BYTES - 8;
 
-    /// Empties the table.
+    /// Clears the table.
     ///
     /// # Errors
-    /// The memory's.
+    /// Errors of the memory layer.
     pub fn prepare(&self, on: &Stream) -> Result<()> {
         self.table.view(Self::KEYS)?.fill(u8::MAX, on)?;
         Ok(self.table.view(Self::KEYS.end..Self::BYTES)?.fill(0, on)?)
     }
 
-    /// The classes in the bytes of a table that was filled; `None` where there were more than slots.
+    /// Reads the classes from the bytes of a filled table; `None` if there were more classes than slots.
     pub fn found(bytes: &[u8]) -> Option<Vec<FoundClass>> {
         let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
         let (keys, rest) = words.split_at_checked(Self::SLOTS)?;
         let (sums, refused) = rest.split_at_checked((SLOTS * SUMS) as usize)?;
         let classes = keys.iter().zip(sums.as_chunks::<{ SUMS as usize }>().0).enumerate();
         let classes = classes.filter(|(_, (_, [rows, ..]))| *rows > 0).map(|(slot, (key, [_, texts, grams]))| {
-            // In the last slot is the class whose key stands for none elsewhere.
+            // The last slot holds the class whose key equals the reserved key.
             let key = if slot + 1 == Self::SLOTS { NO_KEY } else { *key };
             FoundClass { slot, key: key as i64, texts: *texts, grams: *grams }
         });
@@ -100,13 +101,13 @@ impl Classes<'_> {
     }
 }
 
-/// Finds the classes of rows, and how many texts and grams each has.
+/// Finds the classes of rows, and counts the rows, texts and grams of each class.
 ///
 /// | name      | length          | unit                                                      |
 /// |-----------|-----------------|-----------------------------------------------------------|
-/// | `valid`   | `rows`          | bits: rows that have a text; all if there are none        |
-/// | `classes` | `rows`          | 64-bit integers: what a class is known by                 |
-/// | `slots`   | `rows`          | u32, written: where the row's class is in the table       |
+/// | `valid`   | `rows`          | bits: rows that have a text; `None`: all rows             |
+/// | `classes` | `rows`          | 64-bit integers: keys of the classes                      |
+/// | `slots`   | `rows`          | u32, written: the table slot of the row's class           |
 ///
 /// # Errors
 /// [`KernelError::Shape`] if a length does not fit.
@@ -135,7 +136,7 @@ pub fn classes(
     Ok(())
 }
 
-/// How counts of buckets lie: one cell for each bucket, or a hash table of the buckets that are used.
+/// Layout of the counts: one cell per bucket, or a hash table of the buckets in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cells {
     pub buckets: u32,
@@ -144,7 +145,7 @@ pub struct Cells {
 }
 
 impl Cells {
-    /// Cells for as many grams; `None` where there would be too many counts.
+    /// Cells for at most `grams` grams; `None` if there would be too many counts.
     pub fn new(buckets: u32, classes: u32, grams: u64) -> Option<Cells> {
         // Half of a hash table stays free.
         let hashed = grams.saturating_mul(2).max(32).checked_next_power_of_two().unwrap_or(u64::MAX);
@@ -161,12 +162,12 @@ impl Cells {
         0..self.cells as usize * self.classes as usize * 8
     }
 
-    /// Bytes of the counts, and of the keys behind them. All are zero before anything is counted.
+    /// Bytes of the counts and of the keys behind them. All are zero before training.
     pub fn bytes(&self) -> usize {
         self.counts().end + if self.is_hashed() { self.cells as usize * 4 } else { 0 }
     }
 
-    /// Puts the keys, or null.
+    /// Adds the address of the keys, or null, as a parameter.
     fn put_keys<'k>(&self, launch: Launch<'k>, table: &DeviceView, written: bool) -> Result<Launch<'k>> {
         if !self.is_hashed() {
             return Ok(launch.value(0u64));
@@ -181,13 +182,13 @@ impl Cells {
     }
 }
 
-/// Counts the grams of texts for their classes.
+/// Counts the grams of texts per class.
 ///
 /// | name      | length               | unit                                                             |
 /// |-----------|----------------------|------------------------------------------------------------------|
-/// | `slots`   | `rows`               | u32: as [`classes`] has found them                               |
-/// | `numbers` | [`Classes::SLOTS`]   | u32: the number of a slot's class; any other where it has none   |
-/// | `table`   | [`Cells::bytes`]     | counts, added to                                                 |
+/// | `slots`   | `rows`               | u32: slots written by [`classes`]                                |
+/// | `numbers` | [`Classes::SLOTS`]   | u32: class number per slot; any other number skips the slot      |
+/// | `table`   | [`Cells::bytes`]     | counts, which are added to                                       |
 ///
 /// # Errors
 /// [`KernelError::Shape`] if a length does not fit.
@@ -211,29 +212,29 @@ pub fn train(
     Ok(())
 }
 
-/// A model that texts are judged by.
+/// A trained model.
 #[derive(Debug, Clone, Copy)]
 pub struct Model<'a> {
     pub cells: Cells,
-    /// The counts.
+    /// Counts of the cells.
     pub table: &'a DeviceView,
-    /// What every bucket has in every class beforehand.
+    /// Smoothing: count that every bucket of every class starts with.
     pub alpha: f64,
-    /// A double for each class: what its score begins with.
+    /// Start of the score of each class (doubles).
     pub priors: &'a DeviceView,
-    /// A double for each class: what is subtracted for each gram.
+    /// Amount subtracted per gram, for each class (doubles).
     pub totals: &'a DeviceView,
 }
 
-/// Writes the value of the likeliest class of each text; of several the first.
+/// Writes the value of the likeliest class of each text; among equals the first class.
 ///
 /// | name     | length            | unit                                            |
 /// |----------|-------------------|-------------------------------------------------|
-/// | `values` | classes × `width` | bytes: what is written for a class              |
+/// | `values` | classes × `width` | bytes: the value of each class                  |
 /// | `out`    | `rows` × `width`  | bytes, written                                  |
 ///
 /// # Errors
-/// [`KernelError::Shape`] if a length does not fit, or no number has so many bytes.
+/// [`KernelError::Shape`] if a length does not fit or `width` is unsupported.
 pub fn predict(
     images: &Images,
     texts: Texts<'_>,

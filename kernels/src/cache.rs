@@ -1,12 +1,12 @@
-//! The generated pipelines of one device: compiled once per structure, and assembled by its driver once per text.
+//! Cache of one device's generated pipelines: compiled once per structure, assembled by the driver once per text.
 //!
-//!   spec ─► text ─┬─ assembled already ──────────────► Pipeline
-//!                 ├─ under way on another thread ─ wait ─►
+//!   spec ─► text ─┬─ already assembled ──────────────► Pipeline
+//!                 ├─ being assembled by another thread ─ wait ─►
 //!                 └─ new ─ the driver assembles it ──────►
-//!   prepare(specs)   ─► the new texts as one module, assembled before they are asked for; one module for each where kernels are kept on disk
+//!   prepare(specs)   ─► the new texts as one module, before the first request; with a disk cache, one module each
 //!
-//! Waits   for the driver's assembler, some milliseconds a kernel; never for the device.
-//! Memory  modules stay loaded while a pipeline has them.
+//! Waits   for the driver's assembler, a few milliseconds per kernel; never for the device.
+//! Memory  modules stay loaded while a pipeline uses them.
 
 use std::collections::{HashMap, HashSet};
 use std::panic::resume_unwind;
@@ -25,22 +25,22 @@ use crate::tune;
 
 type Result<T> = std::result::Result<T, KernelError>;
 
-/// What a cache has done.
+/// Counters of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheStatistics {
-    /// Specs that were looked up, which hashes each of them whole.
+    /// Specs that were looked up. Each lookup hashes the whole spec.
     pub hashed: u64,
-    /// Specs asked for that were there.
+    /// Lookups that found their pipeline.
     pub hits: u64,
-    /// Specs turned into text.
+    /// Specs compiled to PTX text.
     pub compiled: u64,
-    /// Texts that the device's driver assembled: specs of one structure share theirs.
+    /// Texts that the driver assembled: specs of one structure share a text.
     pub loaded: u64,
-    /// Modules that the driver was given: those prepared together are one.
+    /// Modules passed to the driver: texts prepared together form one module.
     pub modules: u64,
 }
 
-/// The pipelines of one device, for the life of the process. When there are many, those unused for longest are forgotten.
+/// Pipelines of one device, for the life of the process. When there are too many, the least recently used are dropped.
 #[derive(Debug)]
 pub struct PipelineCache {
     device: Device,
@@ -55,7 +55,7 @@ pub struct PipelineCache {
     modules: AtomicU64,
 }
 
-/// A pipeline and when it was last asked for.
+/// A pipeline and the time of its last lookup.
 #[derive(Debug)]
 struct Known {
     pipeline: Arc<Pipeline>,
@@ -65,11 +65,11 @@ struct Known {
 #[derive(Debug, Default)]
 struct Texts {
     ready: HashMap<String, Arc<Kernels>>,
-    /// Given to the driver, by a thread that has not come back yet.
+    /// Texts that some thread is assembling.
     under_way: HashSet<String>,
 }
 
-/// Texts that this thread assembles; others wait for them until it is dropped.
+/// Texts that this thread assembles. Other threads wait for them until the claim is dropped.
 struct Claim<'c> {
     cache: &'c PipelineCache,
     texts: Vec<String>,
@@ -101,12 +101,12 @@ impl PipelineCache {
         }
     }
 
-    /// Texts that the driver assembles now.
+    /// Number of texts that are being assembled.
     pub fn assembling(&self) -> usize {
         lock(&self.texts).under_way.len()
     }
 
-    /// The pipeline of a spec, if it is at hand.
+    /// Returns the pipeline of a spec if it is cached.
     pub fn known(&self, spec: &PipelineSpec) -> Option<Arc<Pipeline>> {
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
         self.hashed.fetch_add(1, Ordering::Relaxed);
@@ -117,10 +117,10 @@ impl PipelineCache {
         Some(known.pipeline.clone())
     }
 
-    /// The pipeline of a spec: at hand, or compiled and loaded now.
+    /// Returns the pipeline of a spec; compiles and loads it if it is not cached.
     ///
     /// # Errors
-    /// [`KernelError::Codegen`] when it has no kernel, [`KernelError::Memory`] when the driver refuses the module.
+    /// [`KernelError::Codegen`] if the spec has no kernel, [`KernelError::Memory`] if the driver rejects the module.
     pub fn pipeline(&self, spec: &PipelineSpec) -> Result<Arc<Pipeline>> {
         if let Some(known) = self.known(spec) {
             return Ok(known);
@@ -131,7 +131,7 @@ impl PipelineCache {
             if let Some(_claim) = self.claim(vec![compiled.text.clone()], true) {
                 break self.assemble(&[(&compiled, &module)])?.swap_remove(0);
             }
-            // It was there; it is not if it was forgotten meanwhile.
+            // Another thread may have dropped the text meanwhile.
             let ready = lock(&self.texts).ready.get(&compiled.text).cloned();
             if let Some(kernels) = ready {
                 break kernels;
@@ -140,11 +140,12 @@ impl PipelineCache {
         Ok(self.keep(spec, compiled, kernels, now))
     }
 
-    /// Compiles and loads what [`pipeline`](Self::pipeline) will be asked for soon, all that is new in one module. For a
-    /// thread beside the one that asks; who asks too early waits. A process that ends begins nothing more.
+    /// Compiles and loads pipelines that [`pipeline`](Self::pipeline) will need soon, all new texts in one module.
+    /// Called from a background thread; a caller of `pipeline` that needs one of them waits. While the process exits,
+    /// no new work begins.
     ///
     /// # Errors
-    /// As [`pipeline`](Self::pipeline), which then says the same of the spec that is wrong.
+    /// As [`pipeline`](Self::pipeline), which then returns the error of the failing spec.
     pub fn prepare(&self, specs: &[PipelineSpec]) -> Result<()> {
         let mut new: Vec<(&PipelineSpec, CompiledPipeline, Module)> = Vec::new();
         for spec in specs.iter().filter(|_| !is_leaving()) {
@@ -193,8 +194,8 @@ impl PipelineCache {
         Ok((compiled, module))
     }
 
-    /// Makes this thread the one that assembles those texts that nobody has; `None` when all are there. With `wait`, waits for
-    /// those under way on other threads; without, they are left out.
+    /// Claims the missing texts for this thread; `None` if no text is missing. With `wait`, waits for texts that other
+    /// threads are assembling; otherwise leaves those out.
     fn claim(&self, wanted: Vec<String>, wait: bool) -> Option<Claim<'_>> {
         let mut texts = lock(&self.texts);
         while wait && wanted.iter().any(|text| texts.under_way.contains(text)) {
@@ -207,7 +208,8 @@ impl PipelineCache {
         (!new.is_empty()).then(|| Claim { cache: self, texts: new })
     }
 
-    /// Assembles each as a module of its own, so that its file depends on its own text alone. Several threads call the driver.
+    /// Assembles each text as its own module, so that a file of the disk cache depends on one text only. Several
+    /// threads call the driver.
     fn assemble_each(&self, all: &[(&CompiledPipeline, &Module)]) -> Result<()> {
         let _step = recorder::step(recorder::ASSEMBLE);
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(all.len()).max(1);
@@ -217,14 +219,14 @@ impl PipelineCache {
                 |of: usize| wanted().skip(of).step_by(threads).try_for_each(|one| self.assemble(&[*one]).map(drop));
             let others: Vec<_> = (1..threads).map(|of| scope.spawn(move || share(of))).collect();
             let own = share(0);
-            // A panic there is one here.
+            // Propagates a panic of another thread.
             others
                 .into_iter()
                 .fold(own, |done, other| done.and(other.join().unwrap_or_else(|panic| resume_unwind(panic))))
         })
     }
 
-    /// Has the driver assemble modules, several as one. Outside the lock: it takes milliseconds.
+    /// Lets the driver assemble the modules, several as one. No lock is held: this takes milliseconds.
     fn assemble(&self, all: &[(&CompiledPipeline, &Module)]) -> Result<Vec<Arc<Kernels>>> {
         let together = all.len() > 1;
         let loaded = match all {
@@ -263,7 +265,7 @@ impl PipelineCache {
         known.pipeline.clone()
     }
 
-    /// Forgets the half that was not asked for lately, and modules that no pipeline has any more.
+    /// Drops the least recently used half of the pipelines, and kernels that no pipeline uses any more.
     fn forget_oldest(&self, pipelines: &mut HashMap<PipelineSpec, Known>) {
         let mut times: Vec<u64> = pipelines.values().map(|known| known.used).collect();
         times.sort_unstable();
@@ -282,17 +284,17 @@ impl PipelineCache {
         }
     }
 
-    /// How many pipelines are there.
+    /// Number of cached pipelines.
     pub fn kept(&self) -> usize {
         lock(&self.pipelines).len()
     }
 
-    /// Where the aggregates that are there keep their groups, in no order.
+    /// Regimes of the cached aggregates, in no order.
     pub fn regimes(&self) -> Vec<Regime> {
         lock(&self.pipelines).values().filter_map(|known| known.pipeline.regime()).collect()
     }
 
-    /// Forgets every pipeline; those in use live on.
+    /// Drops every pipeline from the cache; pipelines in use stay alive.
     pub fn clear(&self) {
         lock(&self.pipelines).clear();
         lock(&self.texts).ready.clear();

@@ -1,9 +1,9 @@
-//! Named claims about kernels: every static family and a few generated pipelines, against plain Rust.
+//! Named claims about kernels: every static kernel family and some generated pipelines, against plain Rust.
 //!
-//!   checks() ──► [ kernels/reduce, …, pipelines/hash_groups ]      each runs on a `Device` and says what was wrong
+//!   checks() ──► [ kernels/reduce, …, pipelines/hash_groups ]    each runs on a `Device` and reports the first failure
 //!
-//! Run by   `cargo test` on the simulated device, and by `millpond selftest` on the device a user has.
-//! Oracle   a few lines of Rust over the same values; nothing of the code generator.
+//! Run by   `cargo test` on the simulated device, and by `millpond selftest` on the user's device.
+//! Oracle   a few lines of Rust over the same values; no part of the code generator.
 
 mod bayes;
 mod clicks;
@@ -35,16 +35,16 @@ pub fn checks() -> &'static [Check] {
     &CHECKS
 }
 
-/// The checks that take minutes, for whoever asks for all of them.
+/// Checks that take minutes; run on request only.
 pub fn thorough_checks() -> &'static [Check] {
     &THOROUGH
 }
 
-/// How often data that is older than its flag was seen, in one launch without releases and acquires: what
-/// `order/message_passing` forbids with them. Only seeds of the simulated device show it for sure.
+/// Number of times a reader saw stale data after its flag, in one launch without releases and acquires. With them
+/// `order/message_passing` forbids it. Only seeds of the simulated device show it reliably.
 ///
 /// # Errors
-/// What the device refuses.
+/// Errors of the device.
 pub fn relaxed_messages(device: &Device) -> Result<u32, CheckError> {
     memory_order::relaxed_messages(device)
 }
@@ -182,7 +182,7 @@ impl From<GraphError> for CheckError {
     }
 }
 
-/// A device's images beside the rig of every check.
+/// Images of a device, in addition to the rig of every check.
 struct Rig {
     base: CheckRig,
     images: Images,
@@ -220,7 +220,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// SplitMix64 of a number.
+/// One output of SplitMix64.
 fn mixed(of: u64) -> u64 {
     let mut z = of.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -228,7 +228,7 @@ fn mixed(of: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Bits in whole 32-bit words, those behind the last row 0.
+/// Bits in whole 32-bit words; bits after the last row are 0.
 fn packed(bits: &[bool]) -> Vec<u8> {
     let mut bytes = vec![0; bits.len().div_ceil(32) * 4];
     bits.iter().enumerate().for_each(|(row, bit)| bytes[row / 8] |= u8::from(*bit) << (row % 8));
@@ -274,7 +274,7 @@ fn top_rows(device: &Device) -> Result<(), CheckError> {
     ordered(device, &[1_000, 40_000], 1, Method::Top, Some(1_024))
 }
 
-/// Rows by a nullable integer, descending and NULLS FIRST, as often as `repeated` says, and a float.
+/// Sorts rows by a nullable integer, descending and NULLS FIRST, with duplicates as in `repeated`, then by a float.
 fn ordered(
     device: &Device,
     lengths: &[usize],
@@ -307,7 +307,7 @@ fn ordered(
         let mut expected: Vec<u32> = (0..rows as u32).collect();
         expected.sort_by(|a, b| {
             let (a, b) = (*a as usize, *b as usize);
-            // NULLs first: an absent group comes before each other one.
+            // NULLs first: a NULL group precedes all others.
             let group = |row: usize| valid[row].then(|| std::cmp::Reverse(groups[row]));
             group(a).cmp(&group(b)).then(floats[a].total_cmp(&floats[b]))
         });
@@ -325,7 +325,7 @@ fn ordered(
     rig.base.finish()
 }
 
-/// A key, a nullable number, and a second number: the input of every pipeline here.
+/// Input of every pipeline here: a key, a nullable number, a second number.
 struct Table {
     keys: Vec<i64>,
     numbers: Vec<Option<i64>>,
@@ -362,7 +362,7 @@ impl Table {
     }
 }
 
-/// `FROM table WHERE other > $0`, with the graph's column nodes; keys are known to lie in `0..groups`, if that is given.
+/// `FROM table WHERE other > $0`, with the column nodes of the graph; keys are in `0..groups` if `groups` is given.
 fn spec(groups: Option<u64>) -> Result<(PipelineSpec, [NodeId; 3]), CheckError> {
     let mut graph = Graph::new();
     let mut key = Ty::new(Repr::I64);
@@ -445,7 +445,7 @@ fn materialise(device: &Device) -> Result<(), CheckError> {
     rig.base.finish()
 }
 
-/// A sine, a power and a divisor of each row, by functions that are pasted into the kernel.
+/// A sine, a power and a divisor per row, by functions that are pasted into the kernel.
 fn functions(device: &Device) -> Result<(), CheckError> {
     let rig = Rig::new(device)?;
     let cache = PipelineCache::new(device);
@@ -490,7 +490,7 @@ fn functions(device: &Device) -> Result<(), CheckError> {
     rig.base.finish()
 }
 
-/// Count, sum, min and max of the numbers by key, fed in two extents from two streams.
+/// Count, sum, min and max of the numbers by key, from two extents in two streams.
 fn grouped(device: &Device, rows: usize, groups: u64, ranged: bool, regime: Regime) -> Result<(), CheckError> {
     let rig = Rig::new(device)?;
     let cache = PipelineCache::new(device);
@@ -520,7 +520,7 @@ fn grouped(device: &Device, rows: usize, groups: u64, ranged: bool, regime: Regi
     let mut actual = integers(&rig, &output, &layout)?;
     actual.sort();
 
-    // The same rows twice.
+    // Both extents hold the same rows.
     let mut expected: BTreeMap<Option<i64>, (i64, Vec<i64>)> = BTreeMap::new();
     if regime == Regime::Scalar {
         expected.insert(None, (0, vec![]));

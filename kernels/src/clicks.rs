@@ -1,16 +1,17 @@
-//! Sessions, earlier rows and pairs in rows that are sorted by their keys. Device side: `cuda/clicks.cu`.
+//! Sessions, earlier rows and row pairs over rows sorted by their keys. Device side: `cuda/clicks.cu`.
 //!
 //! ```text
-//!   sort ─ order ─┬─ sessions   row number, session                        of each row
-//!                 ├─ before     place, number of earlier rows              of each anchor that has some
-//!                 └─ distinct   row number ─ after   place, number of later rows      of each row that has some
+//!   sort ─ order ─┬─ sessions   row number, session                               of each row
+//!                 ├─ before     position in the order, number of earlier rows     of each anchor with earlier rows
+//!                 └─ distinct   row number ─ after   position, number of later rows      of each row with later rows
 //! ```
 //!
-//! NULL     agrees with NULL: callers leave rows without a key out before they sort.
-//! Keys     up to [`tune::SORT_FEW_KEYS`], the time and the anchor among them. Dictionary codes agree where they are equal: no ranks needed.
-//! Times    integers of up to 64 bits. Distances are 64-bit numbers without a sign, so that no difference overflows.
-//! Order    results are in the order of the rows.
-//! Waits    never: how many results there are stays on the device.
+//! NULL     equals NULL: callers remove rows without a key before the sort.
+//! Keys     at most [`tune::SORT_FEW_KEYS`], including the time and the anchor. Dictionary codes need no ranks: only
+//!          equality counts.
+//! Times    integers of up to 64 bits. Distances are unsigned 64-bit numbers, so that no difference overflows.
+//! Order    results are in row order.
+//! Waits    never: the number of results stays on the device.
 
 use millpond_memory::{DeviceView, Stream};
 
@@ -25,70 +26,71 @@ use crate::{Launch, LaunchConfig, tune};
 
 type Result<T> = std::result::Result<T, KernelError>;
 
-/// Rows that a thread block takes at a time.
+/// Rows that a thread block processes per step.
 const TILE_ROWS: u64 = tune::SCAN_THREADS as u64 * 4;
 
-/// Rows in the order of their keys.
+/// Rows in key order.
 #[derive(Clone, Copy)]
 pub struct Sorted<'a> {
-    /// Row numbers (u32) as its one column: a [`Sort`](crate::sort::Sort)'s order, or what [`distinct`] has left of one.
+    /// Row numbers (u32) in its only column: the order of a [`Sort`](crate::sort::Sort), or the result of [`distinct`].
     pub order: &'a ExtentInput,
-    /// Columns of the rows, by row number.
+    /// Key columns, indexed by row number.
     pub keys: &'a [SortKey],
-    /// The byte buffers of string views among them.
+    /// Byte buffers of string views among the keys.
     pub reached: &'a [DeviceView],
 }
 
-/// Which rows before an anchor count.
+/// Condition for rows before an anchor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Near {
-    /// So many at most.
+    /// Maximum number of earlier rows.
     pub most: u32,
-    /// Those whose time is at most so far from the anchor's.
+    /// Maximum distance in time from the anchor.
     pub within: Option<u64>,
 }
 
-/// Where the results of up to `rows` rows lie: `columns` columns of numbers (u32), behind a control block that says how many there are.
+/// Layout of the results of up to `rows` rows: a control block with their number, then `columns` columns of u32.
 pub fn layout(columns: usize, rows: u64) -> OutputLayout {
     OutputLayout::new(&vec![Ty::new(Repr::U32); columns], rows, rows.div_ceil(TILE_ROWS))
 }
 
-/// Writes the number of each row and its session, counted from 0 within its key. The last key is the time: a later one that is more than
-/// `gap` away begins a session.
+/// Writes the number of each row and its session, counted from 0 within its key. The last key is the time; a row more
+/// than `gap` after the previous row begins a session.
 ///
 /// | name     | length                     | unit  |
 /// |----------|----------------------------|-------|
 /// | `output` | of [`layout`]`(2, rows)`   | bytes |
 ///
 /// # Errors
-/// [`KernelError::Shape`] if a length does not fit, if there are too many keys, or none beside the time.
+/// [`KernelError::Shape`] if a length does not fit, if there are too many keys, or no key besides the time.
 pub fn sessions(images: &Images, rows: Sorted<'_>, gap: u64, output: &DeviceView, on: &Stream) -> Result<()> {
     let out = Output::new("sessions", 2, rows, 2, output)?;
     launch(images, "clicks_sessions", rows, |launch| launch.value(gap), out, on)
 }
 
-/// Writes the number of each row whose keys differ from those of the row before it.
+/// Writes the number of each row whose keys differ from those of the previous row.
 ///
 /// | name     | length                     | unit  |
 /// |----------|----------------------------|-------|
 /// | `output` | of [`layout`]`(1, rows)`   | bytes |
 ///
 /// # Errors
-/// As of [`sessions`].
+/// As [`sessions`].
 pub fn distinct(images: &Images, rows: Sorted<'_>, output: &DeviceView, on: &Stream) -> Result<()> {
     let out = Output::new("distinct rows", 1, rows, 1, output)?;
     launch(images, "clicks_distinct", rows, |launch| launch, out, on)
 }
 
-/// Writes for each anchor its place in the order, and how many rows right before it are of its key and near, where there are any.
-/// Behind the keys come the time, where one is asked for, and the anchor, a bit.
+/// Writes the position of each anchor in the order and the number of rows directly before it that have its key and
+/// satisfy `near`, if that number is not 0. After the keys, `rows.keys` holds the time (if `near.within` is set) and
+/// the anchor flag (a bit).
 ///
 /// | name     | length                     | unit  |
 /// |----------|----------------------------|-------|
 /// | `output` | of [`layout`]`(2, rows)`   | bytes |
 ///
 /// # Errors
-/// As of [`sessions`].
+/// As [`sessions`].
 pub fn before(images: &Images, rows: Sorted<'_>, near: Near, output: &DeviceView, on: &Stream) -> Result<()> {
     let others = 1 + usize::from(near.within.is_some());
     let out = Output::new("earlier rows", others + 1, rows, 2, output)?;
@@ -97,30 +99,30 @@ pub fn before(images: &Images, rows: Sorted<'_>, near: Near, output: &DeviceView
     launch(images, "clicks_before", rows, |launch| launch.value(keys).value(near.most).value(within), out, on)
 }
 
-/// Writes for each row its place in the order, and how many rows right after it are of its key, where there are any.
+/// Writes the position of each row in the order and the number of later rows with its key, if that number is not 0.
 ///
 /// | name     | length                     | unit  |
 /// |----------|----------------------------|-------|
 /// | `output` | of [`layout`]`(2, rows)`   | bytes |
 ///
 /// # Errors
-/// As of [`sessions`].
+/// As [`sessions`].
 pub fn after(images: &Images, rows: Sorted<'_>, output: &DeviceView, on: &Stream) -> Result<()> {
     let out = Output::new("later rows", 1, rows, 2, output)?;
     launch(images, "clicks_after", rows, |launch| launch, out, on)
 }
 
-/// Where results go.
+/// Destination of results.
 struct Output {
-    /// What is zeroed first.
+    /// Part of the buffer that is zeroed first.
     cleared: DeviceView,
-    /// The control block, and a status word for each tile.
+    /// The control block, and one status word per tile.
     control: DeviceView,
     columns: Vec<DeviceView>,
 }
 
 impl Output {
-    /// For what gives `columns` columns, and needs `least` keys.
+    /// Output with `columns` columns; checks that there are at least `least` keys.
     fn new(what: &'static str, least: usize, rows: Sorted<'_>, columns: usize, output: &DeviceView) -> Result<Self> {
         let most = tune::SORT_FEW_KEYS as usize;
         if !(least..=most).contains(&rows.keys.len()) {
@@ -155,7 +157,7 @@ fn launch(
     expect_bytes(kernel, "the order", &order.values, bound * 4)?;
     out.cleared.fill(0, on)?;
     let limits = images.device().limits();
-    // Tiles are taken by ticket, so no more thread blocks than can be resident are of use.
+    // Blocks take tiles by ticket, so more blocks than can be resident are useless.
     let resident = limits.multiprocessors * (limits.max_threads_per_multiprocessor / tune::SCAN_THREADS).max(1);
     let blocks = bound.div_ceil(TILE_ROWS).clamp(1, u64::from(resident)) as u32;
     let kernel = images.kernel("clicks", kernel)?;

@@ -1,4 +1,4 @@
-//! What can go wrong in this crate.
+//! Errors of this crate.
 
 use crate::codegen::value::CodegenError;
 use millpond_memory::MemoryError;
@@ -6,10 +6,10 @@ use millpond_memory::MemoryError;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum KernelError {
-    /// A pipeline has no kernel.
+    /// A pipeline for which no kernel can be generated.
     #[error(transparent)]
     Codegen(#[from] CodegenError),
-    /// The device or its memory refused.
+    /// An error of the device or of its memory.
     #[error(transparent)]
     Memory(#[from] MemoryError),
     /// Arguments that do not fit each other or the kernel; nothing was launched.
@@ -18,7 +18,7 @@ pub enum KernelError {
 }
 
 impl KernelError {
-    /// True when it is the expression that has no device form: the operator runs on the CPU.
+    /// True if an expression has no device form: the operator then runs on the CPU.
     pub fn is_unsupported(&self) -> bool {
         matches!(self, KernelError::Codegen(CodegenError::Unsupported { .. }))
     }

@@ -1,10 +1,11 @@
-//! The compiled kernels: PTX made from `cuda/*.cu`, embedded, and loaded on a device when first asked for.
+//! The compiled kernels: PTX made from `cuda/*.cu`, embedded, and loaded on a device at first use.
 //!
-//!   cuda/sort.cu ──cargo images──► images/sort.ptx ──embedded──► Images::kernel("sort_tile") ──first use──► Module on the device
+//!   cuda/sort.cu ──cargo images──► images/sort.ptx ──embedded──► Images::kernel("sort_tile") ──first use──► Module
 //!
-//! Stale      each image begins with the hash of its sources; a test compares, so a changed source cannot be forgotten.
-//! Sizes      that host and device share are constants here in Rust and reach the sources as `-D` (see [`DEFINES`]).
-//! Threads    two threads may ask for the same image at once: it is loaded once.
+//! Stale      each image begins with the hash of its sources; a test compares the hashes, so that no image is out of
+//!            date.
+//! Sizes      sizes shared by host and device are Rust constants and reach the sources as `-D` (see [`DEFINES`]).
+//! Threads    two threads may request an image at once: it is loaded once.
 //! Licence    images contain compiled parts of NVIDIA's headers: see NOTICE.
 
 use std::sync::{Mutex, PoisonError};
@@ -13,10 +14,10 @@ use millpond_memory::{Device, Kernel, Module, Result};
 
 use crate::tune;
 
-/// One compiled source.
+/// One compiled CUDA source.
 #[derive(Debug, Clone, Copy)]
 pub struct Image {
-    /// Of the source `cuda/NAME.cu`; kernels are called `NAME` or `NAME_…`.
+    /// Name of the source `cuda/NAME.cu`; its kernels are called `NAME` or `NAME_…`.
     pub name: &'static str,
     /// PTX.
     pub text: &'static str,
@@ -31,7 +32,7 @@ pub const IMAGES: &[Image] = images! {
     "bayes" "clicks" "distinct" "join" "joined" "learn" "lists" "math" "pairs" "parquet_decompress" "parquet_facts" "parquet_prepare" "parquet_texts" "parquet_values" "percentile" "radix" "reduce" "scan" "sentences" "sort" "store" "text" "top" "window"
 };
 
-/// What the compiler is told, besides [`DEFINES`].
+/// Options of the compiler, in addition to [`DEFINES`].
 pub const OPTIONS: &[&str] = &[
     "--gpu-architecture=compute_70",
     "-std=c++17",
@@ -40,7 +41,7 @@ pub const OPTIONS: &[&str] = &[
     "--relocatable-device-code=true",
 ];
 
-/// Sizes that host and device share, by the name that the sources know them under.
+/// Sizes shared by host and device, under the names that the sources use.
 pub const DEFINES: &[(&str, u32)] = &[
     ("BAYES_SLOTS", tune::BAYES_SLOTS),
     ("BAYES_THREADS", tune::BAYES_THREADS),
@@ -65,18 +66,18 @@ pub const DEFINES: &[(&str, u32)] = &[
 ];
 
 impl Image {
-    /// The hash in the header, as the line `// sources HASH`.
+    /// Reads the source hash from the header line `// sources HASH`.
     pub fn source_hash(&self) -> Option<&'static str> {
         self.text.lines().find_map(|line| line.strip_prefix("// sources "))
     }
 
-    /// The names of its kernels, in the text's order. What else is in it are functions that generated kernels call.
+    /// Names of the kernels, in the order of the text. The other functions of the text are called by generated kernels.
     pub fn kernels(&self) -> impl Iterator<Item = &'static str> {
         self.text.lines().filter_map(|line| line.strip_prefix(".visible .entry ")?.split('(').next())
     }
 }
 
-/// The images of one device, each loaded when one of its kernels is first asked for.
+/// Images of one device. Each is loaded when one of its kernels is first requested.
 #[derive(Debug)]
 pub struct Images {
     device: Device,
@@ -84,16 +85,16 @@ pub struct Images {
     blocking: Blocking,
 }
 
-/// Runs work that may block the thread for long: it assembles an image, or waits until another thread has.
+/// Wraps work that may block the thread: assembling an image, or waiting until another thread has assembled it.
 pub type Blocking = fn(&mut dyn FnMut());
 
 impl Images {
-    /// Loads nothing yet.
+    /// Creates the set without loading an image.
     pub fn new(device: &Device) -> Images {
         Self::blocking_by(device, |work| work())
     }
 
-    /// The same for threads that must know when they are about to be blocked.
+    /// Like [`Images::new`], but every call that may block runs inside `blocking`.
     pub fn blocking_by(device: &Device, blocking: Blocking) -> Images {
         Images { device: device.clone(), modules: IMAGES.iter().map(|_| Mutex::new(None)).collect(), blocking }
     }
@@ -102,8 +103,8 @@ impl Images {
         &self.device
     }
 
-    /// Loads an image whose assembled code is on disk, if nobody has yet; true if it is loaded then. For a thread beside those that
-    /// ask for kernels: who asks meanwhile waits.
+    /// Loads an image from the disk cache of assembled code unless it is loaded already; true if it is loaded
+    /// afterwards. Called from a background thread; a thread that requests the image meanwhile waits.
     ///
     /// # Errors
     /// If the device is lost.
@@ -116,10 +117,10 @@ impl Images {
         Ok(module.is_some())
     }
 
-    /// The kernel `name` of image `image`; both are names in this crate, so a wrong one is a defect.
+    /// Returns kernel `name` of image `image`. Both names are constants of this crate, so an unknown name is a bug.
     ///
     /// # Errors
-    /// What the driver says about loading the image or finding the kernel.
+    /// Errors of the driver while it loads the image or finds the kernel.
     pub fn kernel(&self, image: &str, name: &str) -> Result<Kernel> {
         let at = IMAGES.iter().position(|known| known.name == image).expect("an image of this crate");
         if let Ok(module) = self.modules[at].try_lock()

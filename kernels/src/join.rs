@@ -1,14 +1,15 @@
-//! Joins on a device (`cuda/join.cu` and generated pipelines): tables built from an extent, pipelines that probe them, rows that become several, rows that matched.
+//! Hash joins: tables built from an extent, pipelines that probe them, expansion of rows, marks. Device side:
+//! `cuda/join.cu`.
 //!
-//!   build side   extent ──► build_table ──► table: one row by key        where keys have several: list_rows ──► lists of rows
+//!   build side   extent ──► build_table ──► table: one row per key    keys with several rows: list_rows ──► row lists
 //!   probe side   extent ──► pipeline with Node::Probe ──► matches (count, place) per row
-//!        one match at most   the row goes on; the build side's columns are lookup tables by row number
+//!        at most one match   the row is kept; columns of the build side are lookup tables by row number
 //!        several             rows with their counts ──► scan::running_sums ──► expanded pipeline, a row per match
-//!   outer, semi  marks: a bit per row that found a match
+//!   outer, semi  marks: a bit per row with a match
 //!
 //! Memory   callers allocate: one buffer for a table, one of scratch while it is built, one for lists, one for marks.
-//! Waits    never. The number of rows after an expansion is on the device; who wants the exact size waits for it. So are the facts
-//!          of a table, which say whether it takes lists.
+//! Waits    never. The row count after an expansion is on the device; a caller that needs the exact size waits for it.
+//!          The facts of a table, which say whether it needs lists, are on the device, too.
 //! Lists    `TableInput::rows` is a lookup table of row numbers: entry `match_start + k` is the k-th match.
 
 use std::ops::Range;
@@ -27,27 +28,27 @@ use crate::tune;
 
 type Result<T> = std::result::Result<T, KernelError>;
 
-/// A join table's allocation: control block, slots, and of a hashed table the keys by row.
+/// Layout of a join table: control block, slots and, for a hashed table, the keys by row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableLayout {
     /// Length of the allocation.
     pub bytes: usize,
-    /// Codes of a bitmap or an array, slots of a hash table.
+    /// Number of codes of a bitmap or an array, or slots of a hash table.
     pub slots: u32,
-    /// Rows of the build side, at most. Where every row matches: how many there are.
+    /// Upper bound of the build side's rows. If every row matches: the exact number of rows.
     pub rows_upper_bound: u64,
-    /// Bytes of an array's slot.
+    /// Bytes of a slot of an array.
     slot_bytes: u32,
 }
 
 impl TableLayout {
-    /// Bytes of the control block: see [`TableLayout::facts`].
+    /// Range of the control block: see [`TableLayout::facts`].
     pub const CONTROL: Range<usize> = 0..abi::CONTROL_BYTES as usize;
 
-    /// A table as `spec` says, for a build side of up to `rows` rows.
+    /// Layout of a table of `spec` for a build side of up to `rows` rows.
     ///
     /// # Errors
-    /// [`KernelError::Codegen`] if there is no such table.
+    /// [`KernelError::Codegen`] if no kernel supports the spec.
     pub fn new(spec: &TableSpec, rows: u64) -> Result<TableLayout> {
         let plan = JoinPlan::new(spec)?;
         let (mut slots, mut slot_bytes) = (plan.codes().unwrap_or(0), 0);
@@ -58,7 +59,7 @@ impl TableLayout {
             }
             TableKind::Bitmap => u64::from(slots).div_ceil(32) * 4,
             TableKind::Array => {
-                // A slot holds the row's number and one more.
+                // A slot holds the row number plus one.
                 slot_bytes = [1, 2].into_iter().find(|bytes| rows < 1 << (8 * bytes)).unwrap_or(4);
                 (u64::from(slots) * u64::from(slot_bytes)).next_multiple_of(4)
             }
@@ -72,7 +73,7 @@ impl TableLayout {
         Ok(TableLayout { bytes, slots, rows_upper_bound: rows, slot_bytes })
     }
 
-    /// Bytes of scratch while a table is built that may get lists: the leader of each row.
+    /// Bytes of scratch for building a table that may get lists: the leader of each row.
     pub fn scratch_bytes(&self) -> usize {
         4 * self.rows_upper_bound.max(1) as usize
     }
@@ -82,13 +83,13 @@ impl TableLayout {
         self.list().end
     }
 
-    /// Where the list of row numbers is among the lists.
+    /// Range of the row numbers within the lists.
     fn list(&self) -> Range<usize> {
         let start = (abi::CONTROL_BYTES as usize + 8 * self.rows_upper_bound as usize).next_multiple_of(256);
         start..start + 4 * self.rows_upper_bound.max(1) as usize
     }
 
-    /// What a control block that came home says about the table.
+    /// Reads the facts of a table from a copy of its control block.
     ///
     /// # Errors
     /// [`KernelError::Shape`] if it has fewer than 64 bytes.
@@ -109,14 +110,14 @@ impl TableLayout {
     }
 }
 
-/// What is known of a table once it is built.
+/// Facts about a table that has been built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableFacts {
     /// The error word: see [`ErrorCode::from_word`].
     pub error: u64,
-    /// Some key has several rows.
+    /// True if some key has several rows.
     pub has_duplicates: bool,
-    /// Some row that passed the filters has a NULL among its keys.
+    /// True if some row that passed the filters has a NULL among its keys.
     pub has_null_keys: bool,
 }
 
@@ -125,30 +126,30 @@ pub struct TableFacts {
 pub struct TableInput {
     pub table: DeviceView,
     pub layout: TableLayout,
-    /// What [`list_rows`] made, if its spec says so.
+    /// Output of [`list_rows`], if the spec has lists.
     pub lists: Option<DeviceView>,
 }
 
 impl TableInput {
-    /// The list of row numbers, as a lookup table of [`TableInput::LIST`].
+    /// The row numbers of the lists, as a lookup table of spec [`TableInput::LIST`].
     ///
     /// # Errors
-    /// If there are no lists, or the view is not of the layout.
+    /// If there are no lists, or the view does not have the layout.
     pub fn rows(&self) -> Result<LookupInput> {
         let lists = self.lists.as_ref().ok_or_else(|| shape("a join table", "it has no lists".into()))?;
         Ok(LookupInput { values: lists.view(self.layout.list())?, validity: None })
     }
 
-    /// How pipelines read [`Self::rows`].
+    /// Spec with which pipelines read [`Self::rows`].
     pub const LIST: LookupSpec =
         LookupSpec { physical: Physical::U32, ty: Ty { repr: Repr::U32, nullable: false, range: None } };
 }
 
-/// Makes lists of rows for a table that was built with `leaders` as its scratch: a buffer of `layout.lists_bytes()`. Three
-/// launches.
+/// Builds the row lists of a table: a buffer of `layout.lists_bytes()`. `leaders` is the scratch that the table was
+/// built with. Three launches.
 ///
 /// # Errors
-/// [`KernelError::Shape`] before anything is launched if arguments do not fit; else what the device says.
+/// [`KernelError::Shape`] before any launch if arguments do not fit; else errors of the device.
 #[track_caller]
 pub fn list_rows(
     images: &Images,
@@ -173,19 +174,19 @@ pub fn list_rows(
     Ok(launch.value(list.start as u64).value(rows).submit(on)?)
 }
 
-/// What [`running_sums`](crate::scan::running_sums) wrote: the rows of an expanded pipeline.
+/// Output of [`running_sums`](crate::scan::running_sums): the rows of an expanded pipeline.
 #[derive(Debug, Clone)]
 pub struct Expansion {
     /// Control block and running sums.
     pub sums: DeviceView,
-    /// Rows before the expansion, at most.
+    /// Upper bound of the rows before the expansion.
     pub source_rows: u64,
-    /// The first row after the expansion that a launch is for, so that very many can be taken some at a time.
+    /// First row after the expansion that a launch processes: a large expansion can be processed in several launches.
     pub first: u64,
 }
 
 impl Expansion {
-    /// The control block: error word and number of rows, as of an output.
+    /// The control block: error word and row count, as in an output.
     ///
     /// # Errors
     /// If the view is too short.
@@ -199,7 +200,7 @@ pub fn mark_bytes(rows: u64) -> usize {
     (abi::MARK_BITS + rows.div_ceil(32) * 4).next_multiple_of(256) as usize
 }
 
-/// The bitmap among marks of `rows` rows.
+/// View of the bitmap in a buffer of marks of `rows` rows.
 ///
 /// # Errors
 /// If the view is too short.
@@ -216,19 +217,19 @@ impl Pipeline {
         }
     }
 
-    /// The table that this pipeline builds of up to `rows` rows.
+    /// Layout of the table that this pipeline builds from up to `rows` rows.
     ///
     /// # Errors
-    /// [`KernelError::Shape`] if it builds none.
+    /// [`KernelError::Shape`] if the pipeline builds no table.
     pub fn table_layout(&self, rows: u64) -> Result<TableLayout> {
         TableLayout::new(self.table_spec()?, rows)
     }
 
-    /// Builds a join table from the rows of the extent that pass: a buffer of `layout.bytes`; and where lists may be wanted,
-    /// `leaders`, of `layout.scratch_bytes()`. One launch.
+    /// Builds a join table from the rows of the extent that pass: a buffer of `layout.bytes`. If lists may be needed,
+    /// `leaders` is a buffer of `layout.scratch_bytes()`. One launch.
     ///
     /// # Errors
-    /// [`KernelError::Shape`] before anything is launched if arguments do not fit; else what the device says.
+    /// [`KernelError::Shape`] before any launch if arguments do not fit; else errors of the device.
     #[track_caller]
     pub fn build_table(
         &self,
@@ -272,11 +273,11 @@ impl Pipeline {
         Ok(reads(launch, &input).submit(on)?)
     }
 
-    /// Sets the bits of the rows that pass among `marks`: a buffer of [`mark_bytes`]`(rows)`, zeroed at first. One launch;
-    /// other launches may mark the same buffer at once.
+    /// Sets the bits of the rows that pass in `marks`: a buffer of [`mark_bytes`]`(rows)`, zeroed before the first
+    /// launch. One launch; other launches may mark the same buffer concurrently.
     ///
     /// # Errors
-    /// [`KernelError::Shape`] before anything is launched if arguments do not fit; else what the device says.
+    /// [`KernelError::Shape`] before any launch if arguments do not fit; else errors of the device.
     #[track_caller]
     pub fn mark(&self, input: Input<'_>, marks: &DeviceView, rows: u64, on: &Stream) -> Result<Position> {
         if !matches!(self.spec().sink, SinkSpec::Mark { .. }) {
@@ -296,7 +297,7 @@ impl Pipeline {
         Ok(reads(launch, &input).submit(on)?)
     }
 
-    /// Parameters of the tables that are probed.
+    /// Adds the parameter of `slot`, which describes a probed table or the expansion.
     pub(crate) fn join_value<'k>(&self, launch: Launch<'k>, slot: Slot, input: &Input<'_>) -> Result<Launch<'k>> {
         let table = |i: u32| {
             let spec = self.spec().tables.get(i as usize).zip(input.tables.get(i as usize));
@@ -363,13 +364,13 @@ fn expansion_bytes(rows: u64) -> usize {
     crate::scan::expansion_bytes(rows) as usize
 }
 
-/// A parameter that says how a table is addressed.
+/// A parameter that describes how a table is addressed.
 enum TableValue {
     Narrow(u32),
     Wide(u64),
 }
 
-/// The value of `slot`, if it says how a table of this layout is addressed.
+/// The value of `slot` for a table of this layout; `None` if the slot does not describe its addressing.
 fn table_value(slot: Slot, plan: &JoinPlan, layout: &TableLayout) -> Result<Option<TableValue>> {
     use TableValue::*;
     let dense = |key| plan.dense_key(key).ok_or_else(|| shape("a join table", format!("key {key} cannot address it")));

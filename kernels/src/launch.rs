@@ -1,15 +1,16 @@
-//! Launching kernels: parameters by value, buffers by use, and the one door through which device code starts.
+//! Kernel launches: parameters by value, buffers with their access. All device code starts here.
 //!
 //!   Launch::new(&kernel, config)
 //!       .read(&input)          parameter: its address        waits for the last write
 //!       .write(&output)        parameter: its address        waits for every use
 //!       .value(rows)           parameter: the value
-//!       .reads(&dictionary)    no parameter: an address in memory leads there
-//!       .submit(&stream)?      takes every use, launches, notes the position
+//!       .reads(&dictionary)    no parameter: the kernel finds the address in memory
+//!       .submit(&stream)?      acquires every use, launches, records the position
 //!
 //! Parameters are packed in the order of the calls, each aligned to its own size, as PTX lays them out.
-//! Order      uses are taken before the launch and noted after it, together, whatever else happens meanwhile.
-//! Errors     a wrong count or size of parameters, where the driver knows them, before anything is launched.
+//! Order      all uses are acquired together before the launch and recorded together after it.
+//! Errors     a wrong number or size of parameters is an error before the launch, if the driver reports what the kernel
+//!            expects.
 //! Waits      never on the host.
 
 use std::panic::Location;
@@ -21,21 +22,22 @@ use millpond_memory::{Access, DevicePtr, DeviceView, Kernel, MemoryError, Positi
 /// The shape of a launch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LaunchConfig {
-    /// Thread blocks.
+    /// Thread blocks per dimension.
     pub grid: [u32; 3],
-    /// Threads of each block.
+    /// Threads of each block, per dimension.
     pub block: [u32; 3],
-    /// Dynamic shared memory of each block.
+    /// Bytes of dynamic shared memory of each block.
     pub shared_bytes: u32,
 }
 
 impl LaunchConfig {
-    /// `blocks` blocks of `threads` threads in a row.
+    /// One-dimensional launch: `blocks` blocks of `threads` threads.
     pub const fn linear(blocks: u32, threads: u32) -> Self {
         LaunchConfig { grid: [blocks, 1, 1], block: [threads, 1, 1], shared_bytes: 0 }
     }
 
-    /// One thread for each of `n` items, in blocks of `threads`. No items are no blocks, and such a launch does nothing.
+    /// One thread for each of `n` items, in blocks of `threads`. With no items the grid is empty, and the launch does
+    /// nothing.
     pub fn over(n: usize, threads: u32) -> Self {
         let blocks = n.div_ceil(threads as usize).min(i32::MAX as usize);
         Self::linear(blocks as u32, threads)
@@ -51,9 +53,9 @@ impl LaunchConfig {
     }
 }
 
-/// A value that is a kernel parameter by its bytes.
+/// A value that is passed to a kernel as a parameter.
 pub trait ParamValue: Copy {
-    /// Puts the little-endian bytes at the end, aligned to their number, which is returned.
+    /// Appends the little-endian bytes, aligned to their size; returns the size.
     fn put(self, params: &mut Vec<u8>) -> usize;
 }
 
@@ -72,7 +74,7 @@ macro_rules! param_values {
 param_values!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
 
 impl ParamValue for bool {
-    /// A byte, as C++ has it.
+    /// One byte, as in C++.
     fn put(self, params: &mut Vec<u8>) -> usize {
         u8::from(self).put(params)
     }
@@ -88,17 +90,17 @@ fn align(params: &mut Vec<u8>, alignment: usize) {
     params.resize(params.len().next_multiple_of(alignment), 0);
 }
 
-/// A launch being put together.
+/// A launch under construction.
 #[must_use = "nothing runs before `submit`"]
 pub struct Launch<'a> {
     kernel: &'a Kernel,
     config: LaunchConfig,
     params: Vec<u8>,
     num_params: usize,
-    /// Every parameter so far lies where the kernel has it, as far as the driver knows.
+    /// True while every parameter is at the offset that the kernel expects, as far as the driver reports offsets.
     fits: bool,
     uses: UseSet,
-    /// Rows that it works on at most, for whoever records.
+    /// Maximum number of rows that the launch processes; for a recorder.
     rows: Option<u64>,
     site: Site,
 }
@@ -119,35 +121,35 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// The next parameter is an address whose bytes are read.
+    /// Adds a parameter: an address whose bytes the kernel reads.
     pub fn read(self, view: impl AsRef<DeviceView>) -> Self {
         self.buffer(view.as_ref(), Access::Read)
     }
 
-    /// The next parameter is an address whose bytes are written (and may be read).
+    /// Adds a parameter: an address whose bytes the kernel writes (and may read).
     pub fn write(self, view: impl AsRef<DeviceView>) -> Self {
         self.buffer(view.as_ref(), Access::ReadWrite)
     }
 
-    /// The next parameter is an address whose bytes other streams use at the same time: by atomics, or in other parts.
+    /// Adds a parameter: an address whose bytes other streams may use concurrently, by atomics or in disjoint parts.
     pub fn share(self, view: impl AsRef<DeviceView>) -> Self {
         self.buffer(view.as_ref(), Access::Atomic)
     }
 
-    /// The next parameter is a value.
+    /// Adds a parameter: a value.
     pub fn value(mut self, value: impl ParamValue) -> Self {
         let size = value.put(&mut self.params);
         self.placed(size)
     }
 
-    /// The next parameter is a structure: its bytes as `repr(C)` has them, aligned to `alignment`.
+    /// Adds a parameter: the bytes of a `repr(C)` structure, aligned to `alignment`.
     pub fn bytes(mut self, bytes: &[u8], alignment: usize) -> Self {
         align(&mut self.params, alignment.max(1));
         self.params.extend_from_slice(bytes);
         self.placed(bytes.len())
     }
 
-    /// A parameter of `size` bytes was put at the end.
+    /// Checks the offset of a parameter of `size` bytes that was just appended.
     fn placed(mut self, size: usize) -> Self {
         let offset = self.params.len() - size;
         if let Some(expected) = self.kernel.params() {
@@ -158,25 +160,25 @@ impl<'a> Launch<'a> {
         self
     }
 
-    /// The kernel reads these bytes through an address in memory or in a structure.
+    /// Declares bytes that the kernel reads through an address in memory or in a structure.
     pub fn reads(mut self, view: impl AsRef<DeviceView>) -> Self {
         self.uses.add(view.as_ref(), Access::Read);
         self
     }
 
-    /// The kernel writes these bytes through an address in memory or in a structure.
+    /// Declares bytes that the kernel writes through an address in memory or in a structure.
     pub fn writes(mut self, view: impl AsRef<DeviceView>) -> Self {
         self.uses.add(view.as_ref(), Access::ReadWrite);
         self
     }
 
-    /// The kernel shares these bytes with other streams, through an address in memory or in a structure.
+    /// Declares bytes that the kernel shares with other streams, through an address in memory or in a structure.
     pub fn shares(mut self, view: impl AsRef<DeviceView>) -> Self {
         self.uses.add(view.as_ref(), Access::Atomic);
         self
     }
 
-    /// It works on so many rows, or fewer. A recorder counts by it.
+    /// Sets the maximum number of rows that the launch processes. Only a recorder uses it.
     pub fn over_rows(mut self, rows: u64) -> Self {
         self.rows = Some(rows);
         self
@@ -187,10 +189,10 @@ impl<'a> Launch<'a> {
         self.value(view.address())
     }
 
-    /// Launches on `stream`, behind everything that the buffers' uses ask for. A grid of no blocks launches nothing.
+    /// Launches on `stream`, ordered after all earlier uses of the buffers. An empty grid launches nothing.
     ///
     /// # Errors
-    /// [`MemoryError::Parameters`] if they do not fit the kernel; else what the driver says.
+    /// [`MemoryError::Parameters`] if the parameters do not fit the kernel; else errors of the driver.
     pub fn submit(self, stream: &Stream) -> Result<Position> {
         self.check_params()?;
         if self.config.is_empty() {
@@ -234,7 +236,7 @@ impl<'a> Launch<'a> {
     }
 }
 
-/// Bytes that lie under any of the views.
+/// Number of bytes covered by at least one of the views.
 fn bytes_under<'v>(views: impl Iterator<Item = &'v DeclaredAccess>) -> u64 {
     let mut ranges: Vec<(u64, u64)> = views.map(|view| (view.ptr.0, view.ptr.0 + view.len as u64)).collect();
     ranges.sort_unstable();
@@ -246,7 +248,7 @@ fn bytes_under<'v>(views: impl Iterator<Item = &'v DeclaredAccess>) -> u64 {
     bytes
 }
 
-/// Tells a recorder of a launch, with the bytes of the buffers that it was given, each once.
+/// Reports a launch to a recorder, with the bytes of its buffers. Bytes in several views count once.
 fn record(
     submission: Submission,
     kernel: &Kernel,
@@ -261,7 +263,7 @@ fn record(
         shared_bytes: config.shared_bytes,
         rows,
     };
-    // An output is written; what a kernel reads back of it comes from near by.
+    // Bytes of an output count as written only: reads of an output mostly hit the cache.
     let reads = |access| matches!(access, Access::Read | Access::Atomic);
     submission.launched(kernel, shape, bytes(reads), bytes(Access::writes));
 }
@@ -272,9 +274,10 @@ fn launch_raw(
     launch: &KernelLaunch<'_>,
     on: millpond_memory::driver::StreamHandle,
 ) -> millpond_memory::driver::Result<()> {
-    // SAFETY: the caller holds guards for every buffer it names, so these stay allocated and in order until the stream is
-    //         past the launch; the parameters were compared with the kernel's where the driver knows them, and which
-    //         bytes a kernel reaches from them is its launcher's word, checked on the simulated device by every test.
+    // SAFETY: the caller holds guards for every buffer it names, so these stay allocated and ordered until the stream
+    //         has passed the launch; the parameters were compared with the kernel's, if the driver reports them. Each
+    //         launcher vouches for the bytes that its kernel reaches from them; every test on the simulated device
+    //         checks that.
     unsafe { driver.launch(launch, on) }
 }
 

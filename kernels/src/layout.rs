@@ -1,10 +1,10 @@
-//! Where things lie in the two allocations of a pipeline: its output, and the state of an aggregation.
+//! Layouts of a pipeline's two allocations: its output, and the state of an aggregation.
 //!
 //!   output   control block │ tile status │ bitmaps │ values          the first three are zeroed before the launch
 //!   state    control block │ records                                 all zeroed
 //!
 //! Regions  begin at multiples of 256 bytes, so each column is a view that obeys the padding contract.
-//! Bounds   sizes come from upper bounds; the true number of rows is in the control block, on the device.
+//! Bounds   sizes are computed from upper bounds; the exact row count is in the control block, on the device.
 
 use std::ops::Range;
 
@@ -28,23 +28,24 @@ pub struct OutputColumn {
     pub validity: Option<Range<usize>>,
 }
 
-/// An output allocation for up to `rows_upper_bound` rows.
+/// Layout of an output allocation for up to `rows_upper_bound` rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutputLayout {
     /// Length of the allocation.
     pub bytes: usize,
-    /// The launcher zeroes this many bytes from the beginning; all of them when there are few.
+    /// Bytes that the launcher zeroes, from the beginning; the whole allocation if it is small.
     pub zeroed_bytes: usize,
     pub rows_upper_bound: u64,
-    /// Tiles of the launch that fills it.
+    /// Tiles of the launch that writes the output.
     pub num_tiles: u32,
-    /// More rows may pass than it has room for: the first of them are written, and [`OutputLayout::passed`] tells how many there are.
+    /// True if more rows may pass than fit: only the first are written, and [`OutputLayout::passed`] reads the full
+    /// count.
     pub short: bool,
     pub columns: Vec<OutputColumn>,
 }
 
 impl OutputLayout {
-    /// Bytes of the control block: the error word and the number of rows. Its first 16 bytes are what the host wants.
+    /// Range of the control block: the error word and the row count. The host reads its first 16 bytes.
     pub const CONTROL: Range<usize> = 0..abi::CONTROL_BYTES as usize;
 
     /// Lays out columns of `types` for a launch of `num_tiles` tiles.
@@ -55,7 +56,7 @@ impl OutputLayout {
             end = start + bytes;
             (start as usize)..(end as usize)
         };
-        // Bitmaps are written by whole words.
+        // Kernels write bitmaps in whole words.
         let bitmap = rows.div_ceil(32) * 4;
         let mut columns: Vec<OutputColumn> = Vec::with_capacity(types.len());
         for &ty in types {
@@ -69,14 +70,14 @@ impl OutputLayout {
             column.values = place(column.physical.value_bytes(rows));
         }
         let bytes = place(0).start;
-        // A small output is cleared whole, so that one copy of all of it may bring it home with its row count.
+        // A small output is zeroed whole, so that one copy can fetch all of it together with its row count.
         let zeroed_bytes = if bytes as u64 <= tune::SMALL_OUTPUT_BYTES { bytes } else { zeroed_bytes };
         OutputLayout { bytes, zeroed_bytes, rows_upper_bound: rows, num_tiles: num_tiles as u32, short: false, columns }
     }
 }
 
 impl OutputLayout {
-    /// The same with more columns behind its own, which the launch does not write.
+    /// Appends columns that the launch does not write.
     #[must_use]
     pub fn beside(mut self, types: &[Ty]) -> OutputLayout {
         let rows = self.rows_upper_bound;
@@ -97,13 +98,13 @@ impl OutputLayout {
         self
     }
 
-    /// Of a control block that was brought home: rows that passed, whether the output had room for them or not.
+    /// Reads a copied control block: number of rows that passed, whether or not the output had room for them.
     pub fn passed(control: &[u8]) -> Option<u64> {
         let at = abi::CONTROL_PASSED as usize;
         control.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes)
     }
 
-    /// The output as the extent of a next pipeline: its row count stays on the device.
+    /// The output as the input extent of the next pipeline. Its row count stays on the device.
     ///
     /// # Errors
     /// If `output` is not a buffer of this layout.
@@ -118,28 +119,28 @@ impl OutputLayout {
         Ok(ExtentInput { rows: ExtentRows::OnDevice { control, upper_bound: self.rows_upper_bound }, columns })
     }
 
-    /// How a next pipeline reads the columns.
+    /// Specs with which the next pipeline reads the columns.
     pub fn column_specs(&self) -> Vec<ColumnSpec> {
         let spec = |column: &OutputColumn| ColumnSpec { physical: column.physical, has_base: false, ty: column.ty };
         self.columns.iter().map(spec).collect()
     }
 }
 
-/// The state of an aggregation.
+/// Layout of an aggregation's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateLayout {
-    /// Length of the allocation, all of it zero at first.
+    /// Length of the allocation. The caller zeroes all of it.
     pub bytes: usize,
-    /// Records: groups of a dense table, slots of a hash table.
+    /// Number of records: groups of a dense table, slots of a hash table.
     pub records: u32,
-    /// Tables of so many records, each for some of the thread blocks; a power of two.
+    /// Number of tables, each shared by some of the thread blocks; a power of two.
     pub copies: u32,
     pub regime: Regime,
-    /// Which groups a hash table is for; all of them unless [`StateLayout::of_part`] says otherwise.
+    /// Part of the keys that a hash table holds; all keys unless [`StateLayout::of_part`] is used.
     pub part: KeyPart,
 }
 
-/// One part of all keys: those whose hash ends in `index`, of so many parts.
+/// One part of the keys, selected by bits of their hash: part `index` of `parts`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyPart {
     index: u32,
@@ -147,11 +148,11 @@ pub struct KeyPart {
 }
 
 impl KeyPart {
-    /// Every key.
+    /// All keys.
     pub const ALL: KeyPart = KeyPart { index: 0, parts: 1 };
 
-    /// Part `index` of `parts`, or `None` unless `parts` is a power of two of at most [`tune::MAX_KEY_PARTS`] and `index`
-    /// is below it.
+    /// Part `index` of `parts`; `None` unless `parts` is a power of two of at most [`tune::MAX_KEY_PARTS`] and `index`
+    /// is less than `parts`.
     pub fn new(index: u32, parts: u32) -> Option<KeyPart> {
         let fits = parts.is_power_of_two() && parts <= tune::MAX_KEY_PARTS && index < parts;
         fits.then_some(KeyPart { index, parts })
@@ -167,7 +168,7 @@ impl KeyPart {
 }
 
 impl StateLayout {
-    /// Bytes of the control block: the error word, and in a hash table the number of groups.
+    /// Range of the control block: the error word and, for a hash table, the number of groups.
     pub const CONTROL: Range<usize> = 0..abi::CONTROL_BYTES as usize;
 
     pub(crate) fn dense(regime: Regime, groups: u64, record_bytes: u64, copies: u32) -> StateLayout {
@@ -192,13 +193,13 @@ impl StateLayout {
         }
     }
 
-    /// The same table for one part of the keys: rows of other parts are passed over. Aggregating part after part over the
-    /// same rows gives all groups in a fraction of the memory.
+    /// The layout for one part of the keys: rows of other parts are skipped. Aggregating the same rows once per part
+    /// finds all groups in a fraction of the memory.
     pub fn of_part(self, part: KeyPart) -> StateLayout {
         StateLayout { part, ..self }
     }
 
-    /// Groups that fit. Before each launch over `n` rows a hash table must have room for `n` groups more than it has.
+    /// Number of groups that fit. Before each launch over `n` rows, a hash table must have room for `n` more groups.
     pub fn room(&self) -> u64 {
         match self.regime {
             Regime::Hash => self.records as u64 / tune::HASH_SLOTS_PER_GROUP,
@@ -226,7 +227,7 @@ mod tests {
         regions.sort_by_key(|region| region.start);
         assert!(regions.windows(2).all(|pair| pair[0].end <= pair[1].start));
         assert!(regions.iter().all(|region| region.start % ALIGNMENT as usize == 0 && region.end <= layout.bytes));
-        // 100,001 rows are 3,126 words of bits.
+        // 100,001 rows need 3,126 words of bits.
         assert_eq!(layout.columns[0].validity.clone().unwrap().len(), 12_504);
         assert_eq!(layout.columns[0].values.len(), 12_504);
         assert_eq!(layout.columns[1].values.len(), 1_600_016);

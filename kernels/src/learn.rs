@@ -1,10 +1,10 @@
-//! Sums over rows for k-means and logistic regression, and what rows get of a fitted model. Device side: `cuda/learn.cu`.
+//! Sums over rows for k-means and logistic regression, and predictions of fitted models. Device side: `cuda/learn.cu`.
 //!
-//!   Numbers ── moments · assign · loss ──► sums, the same to the last bit as those of plain loops over chunks
-//!      └────── nearer · draw ──► where a next centre is            nearest · score ──► columns of labels
+//!   Numbers ── moments · assign · loss ──► sums, bit for bit those of plain loops over chunks
+//!      └────── nearer · draw ──► choice of the next centre            nearest · score ──► columns of labels
 //!
-//! Chunks   of [`tune::LEARN_CHUNK_ROWS`] rows: sums add within a chunk, then chunk after chunk.
-//! Waits    never: the host reads the sums when it wants to.
+//! Chunks   of [`tune::LEARN_CHUNK_ROWS`] rows: values are added within a chunk, then the chunk sums in order.
+//! Waits    never: the host reads the sums later.
 
 use millpond_memory::{DeviceView, Stream};
 
@@ -15,10 +15,10 @@ use crate::{Launch, LaunchConfig, tune};
 
 type Result<T> = std::result::Result<T, KernelError>;
 
-/// Bytes of a double, and of a 64-bit integer.
+/// Bytes of a double or a 64-bit integer.
 const WORD: u64 = 8;
 
-/// Columns of doubles without NULLs, one behind the other.
+/// Columns of doubles without NULLs, stored one after the other.
 #[derive(Debug, Clone)]
 pub struct Numbers {
     values: DeviceView,
@@ -27,25 +27,25 @@ pub struct Numbers {
     rows: Rows,
 }
 
-/// Where sums over chunks go.
+/// Destination of sums over chunks.
 #[derive(Debug, Clone, Copy)]
 pub struct Sums<'a> {
-    /// One double for each sum.
+    /// One double per sum.
     pub sums: &'a DeviceView,
-    /// [`scratch_bytes`] of them; prepared here.
+    /// Buffer of [`scratch_bytes`] bytes; prepared here.
     pub scratch: &'a DeviceView,
 }
 
-/// The columns that [`score`] fills, where they are asked for: one value a row.
+/// Columns that [`score`] fills if present: one value per row.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Scored<'a> {
-    /// The true labels, as 64-bit integers.
+    /// True labels, as 64-bit integers.
     pub labels: Option<&'a DeviceView>,
-    /// Doubles.
+    /// Scores: doubles.
     pub scores: Option<&'a DeviceView>,
-    /// Doubles.
+    /// Probabilities: doubles.
     pub chances: Option<&'a DeviceView>,
-    /// 64-bit integers.
+    /// Predicted labels: 64-bit integers.
     pub predictions: Option<&'a DeviceView>,
 }
 
@@ -54,16 +54,16 @@ pub fn scratch_bytes(rows: u64, sums: u64) -> u64 {
     64 + chunks(rows).saturating_mul(sums).saturating_mul(WORD)
 }
 
-/// Chunks of so many rows.
+/// Number of chunks of `rows` rows.
 pub fn chunks(rows: u64) -> u64 {
     rows.div_ceil(u64::from(tune::LEARN_CHUNK_ROWS))
 }
 
 impl Numbers {
-    /// `columns` columns in `values`, each `stride` values behind the one before, with `rows` rows of at most `stride`.
+    /// `columns` columns in `values`, `stride` values apart, of `rows` rows (at most `stride`).
     ///
     /// # Errors
-    /// [`KernelError::Shape`] if they do not fit.
+    /// [`KernelError::Shape`] if the lengths do not fit.
     pub fn new(values: DeviceView, stride: u64, columns: u32, rows: Rows) -> Result<Self> {
         let most = rows.upper_bound();
         if columns == 0 || most > stride {
@@ -86,7 +86,7 @@ impl Numbers {
     /// Column `index`.
     ///
     /// # Errors
-    /// The memory's, where there is none.
+    /// Errors of the memory layer if there is no such column.
     pub fn column(&self, index: u32) -> Result<DeviceView> {
         let from = u64::from(index) * self.stride * WORD;
         Ok(self.values.view(from as usize..(from + self.rows.upper_bound() * WORD) as usize)?)
@@ -95,7 +95,7 @@ impl Numbers {
     /// The columns from `index` on.
     ///
     /// # Errors
-    /// [`KernelError::Shape`] if there are none.
+    /// [`KernelError::Shape`] if no column is left.
     pub fn from_column(&self, index: u32) -> Result<Self> {
         let values = self.values.view((u64::from(index) * self.stride * WORD) as usize..self.values.len())?;
         Self::new(values, self.stride, self.columns.saturating_sub(index), self.rows.clone())
@@ -105,7 +105,7 @@ impl Numbers {
         launch.read(&self.values).value(self.stride).value(self.columns)
     }
 
-    /// One block for each chunk.
+    /// One thread block per chunk.
     fn by_chunk(&self) -> LaunchConfig {
         LaunchConfig::linear(chunks(self.rows.upper_bound()) as u32, tune::LEARN_THREADS)
     }
@@ -121,8 +121,8 @@ impl Numbers {
     }
 }
 
-/// Sums of each column, then how many of its values are neither 0 nor 1. With `means`: sums of squared distances to the mean of each
-/// column, then how many values differ from that of the first row.
+/// Sums of each column, then the number of its values that are neither 0 nor 1. With `means`: sums of squared distances
+/// to the mean of each column, then the number of values that differ from the first row's.
 ///
 /// # Errors
 /// [`KernelError::Shape`] if a length does not fit.
@@ -148,8 +148,8 @@ pub fn moments(
     Ok(())
 }
 
-/// Assigns each row to the nearest of `clusters` centres, the first of several. For each centre: the sums of its rows' columns, their
-/// number, and the sum of their squared distances.
+/// Assigns each row to the nearest of `clusters` centres; among equals the first. Sums per centre: the columns of its
+/// rows, the number of rows, and their squared distances.
 ///
 /// | name        | length               | unit                                             |
 /// |-------------|----------------------|--------------------------------------------------|
@@ -182,8 +182,8 @@ pub fn assign(
     Ok(())
 }
 
-/// Makes row `chosen` centre `step` of `clusters`. `distances` has each row's squared distance to the nearest of the centres so far, and
-/// `chunk_sums` their sums: one for each of the [`chunks`].
+/// Makes row `chosen` centre `step` of `clusters`. Updates `distances`, each row's squared distance to its nearest
+/// centre so far, and `chunk_sums`, their sum per [chunk](chunks).
 ///
 /// # Errors
 /// [`KernelError::Shape`] if a length does not fit.
@@ -212,8 +212,8 @@ pub fn nearer(
     Ok(())
 }
 
-/// Draws a row by weights, which are summed by chunk: the first whose prefix sum exceeds `u` times the sum of all. Row `any` if no
-/// weight is above 0. `chosen` gets its number, 8 bytes.
+/// Draws a row by weight, given the sums of the weights per chunk: the first row whose prefix sum exceeds `u` times the
+/// total; row `any` if no weight is above 0. Writes the row's number to `chosen` (8 bytes).
 ///
 /// # Errors
 /// [`KernelError::Shape`] if a length does not fit.
@@ -236,7 +236,7 @@ pub fn draw(
     Ok(())
 }
 
-/// Each row's nearest centre: its number, or what `names` has for it. `refused` becomes 1 where a number is not finite.
+/// Writes each row's nearest centre: its number, or its entry in `names`. Sets `refused` to 1 if a value is not finite.
 ///
 /// | name      | length               | unit                                        |
 /// |-----------|----------------------|---------------------------------------------|
@@ -278,7 +278,8 @@ pub fn nearest(
     Ok(())
 }
 
-/// Each value as its distance to the mean of its column, in units of its scale: to columns `stride` values apart.
+/// Writes each value as its distance to the mean of its column, divided by the column's scale. Output columns are
+/// `stride` values apart.
 ///
 /// # Errors
 /// [`KernelError::Shape`] if a length does not fit.
@@ -302,7 +303,7 @@ pub fn standardise(
     Ok(standardised)
 }
 
-/// Over standardised rows: sums of the loss' slopes by each weight and by the intercept, and of the loss.
+/// Over standardised rows: the gradient of the loss (per weight, and for the intercept), and the loss.
 ///
 /// | name        | length      | unit                             |
 /// |-------------|-------------|----------------------------------|
@@ -337,8 +338,8 @@ pub fn loss(
     Ok(())
 }
 
-/// What a model says of standardised rows. `counts` is four 64-bit integers, zeroed before: true negatives, false positives, false
-/// negatives, true positives.
+/// Scores standardised rows. `counts` is four 64-bit integers, zeroed by the caller: true negatives, false positives,
+/// false negatives, true positives.
 ///
 /// # Errors
 /// [`KernelError::Shape`] if a length does not fit.

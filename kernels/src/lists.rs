@@ -1,13 +1,13 @@
-//! Words of lists whose items have been written one behind the other. Device side: `cuda/lists.cu`.
+//! Builds list words for items that were written one after the other. Device side: `cuda/lists.cu`.
 //!
 //! ```text
-//!   a word, 64 bits: where the items of a row begin (high half), and how many there are (low half)
-//!   [`words`] ─┬─ by running sums of how many each row has
-//!              ├─ by the row of each item, where items were left out
-//!              └─ one item a row
+//!   a list word, 64 bits: index of the row's first item (high half), number of items (low half)
+//!   [`words`] ─┬─ from running sums of the item counts
+//!              ├─ from the row number of each item, if items were left out
+//!              └─ one item per row
 //! ```
 //!
-//! NULL     is the caller's: a row without a list gets some word.
+//! NULL     callers handle NULL: the word of a row without a list has no meaning.
 //! Waits    never.
 
 use millpond_memory::{DeviceView, Stream};
@@ -21,18 +21,20 @@ use crate::{Launch, abi, tune};
 
 type Result<T> = std::result::Result<T, KernelError>;
 
-/// Which items are whose.
+/// Assignment of items to rows.
 #[derive(Clone, Copy)]
 pub enum Whose<'a> {
-    /// Running sums tell how many each row has.
+    /// Running sums of the item counts.
     Ends(&'a Expansion),
-    /// The row of each item (u32, ascending), and the control block of the output that they are a column of; so many at most.
+    /// Row number of each item (u32, ascending), the control block of the output that holds this column, and its
+    /// maximum length.
     Rows { of: &'a DeviceView, control: &'a DeviceView, most: u64 },
-    /// Each row has one.
+    /// One item per row.
     One,
 }
 
-/// Writes the word of each row. The items begin at `base` among all; `base` and their number must be below 2^32 together.
+/// Writes the list word of each row. The first item has index `base`; `base` plus the number of items must be below
+/// 2^32.
 ///
 /// | name    | length           | unit |
 /// |---------|------------------|------|

@@ -1,15 +1,15 @@
 //! Decodes pages of Parquet files on the device. Device side: `cuda/parquet_*.cu`.
 //!
 //! ```text
-//!   staging      bytes of pages, as the file has them ──► decompress ─► prepare ─► codes · numbers · texts ──► columns
-//!   Plan         what each page is, and where its rows go: uploaded as one buffer
-//!   results      an error word per page │ facts per column                                  ──► one copy home
+//!   staging      pages, as the file stores them ──► decompress ─► prepare ─► codes · numbers · texts ──► columns
+//!   Plan         describes each page and the destination of its rows: uploaded as one buffer
+//!   results      an error word per page │ facts per column                                  ──► one copy to the host
 //! ```
 //!
-//! Pages      of any columns, encodings and codecs in one batch; as many launches as it has kinds of work, ten at most
-//! NULL       rows without a value are 0 in validity, and 0 in the values; texts have no bytes there
-//! Errors     a page that is damaged, or that statistics lied about, has an error word and zeros from some row on. The caller
-//!            decodes it otherwise: nothing else of the batch is wrong
+//! Pages      of any columns, encodings and codecs in one batch; one launch per kind of work in it, ten at most
+//! NULL       rows without a value are 0 in validity and 0 in the values; texts of such rows are empty
+//! Errors     a page that is damaged, or that contradicts the statistics, gets an error word, and zeros from some row
+//!            on. The caller decodes it on the host; the other pages of the batch are not affected
 //! Memory     callers allocate everything: see [`decode`]
 //! Waits      never
 
@@ -35,7 +35,7 @@ fn shape(why: String) -> KernelError {
     KernelError::Shape { what: "parquet", why }
 }
 
-/// How the bytes of a page are compressed. What the device cannot decompress the host does, and stores it.
+/// Compression of a page. The host decompresses pages of other codecs and passes them as stored pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Codec {
@@ -44,14 +44,14 @@ pub enum Codec {
     Lz4Raw,
 }
 
-/// How the values of a page are written.
+/// Encoding of a page's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Encoding {
     Plain,
     /// Codes of a dictionary: PLAIN_DICTIONARY and RLE_DICTIONARY.
     Dictionary,
-    /// RLE, of booleans.
+    /// RLE of booleans.
     RleBoolean,
     /// DELTA_BINARY_PACKED.
     DeltaBinary,
@@ -61,26 +61,26 @@ pub enum Encoding {
     DeltaLength,
 }
 
-/// What the file's values are.
+/// Type of the file's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     Int32,
     Int64,
-    /// INT32 that is annotated as unsigned.
+    /// INT32 with an unsigned annotation.
     UInt32,
     Float,
     Double,
     Boolean,
-    /// FIXED_LEN_BYTE_ARRAY of at most 16 bytes: a signed number, the highest byte first.
+    /// FIXED_LEN_BYTE_ARRAY of at most 16 bytes: a signed big-endian number.
     Fixed(u32),
-    /// A timestamp, of which nanoseconds since 1970 are stored.
+    /// A timestamp; it is stored as nanoseconds since 1970.
     Int96,
     /// BYTE_ARRAY.
     Text,
 }
 
 impl Source {
-    /// Of `enum Source` in parquet.cuh.
+    /// Number in `enum Source` of parquet.cuh.
     fn number(self) -> u32 {
         match self {
             Source::Int32 => 0,
@@ -95,7 +95,7 @@ impl Source {
         }
     }
 
-    /// Bytes of a value; 0 where they differ.
+    /// Bytes of a value; 0 if the length varies.
     fn width(self) -> u32 {
         match self {
             Source::Int32 | Source::UInt32 | Source::Float => 4,
@@ -110,154 +110,158 @@ impl Source {
 /// A page whose header the host has read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageInput {
-    /// What is behind its header, in the staging buffer. Levels of a page of version 2 are its first bytes.
+    /// Range of the page in the staging buffer, without its header. A page of version 2 begins with its levels.
     pub bytes: Range<u64>,
-    /// As many bytes once they are decompressed, levels included.
+    /// Bytes of the page after decompression, including levels.
     pub raw_bytes: u32,
     pub codec: Codec,
     pub encoding: Encoding,
-    /// Of a page of version 2, the bytes of its levels, which are never compressed; `None` for version 1.
+    /// Bytes of the levels of a page of version 2, which are never compressed; `None` for version 1.
     pub level_bytes: Option<u32>,
-    /// The column may have NULLs in the file: the page begins with definition levels, of one bit.
+    /// True if the column may have NULLs in the file: the page then begins with definition levels of one bit.
     pub has_levels: bool,
     /// Rows of the page, NULLs included.
     pub values: u32,
-    /// Rows at its beginning that are not wanted.
+    /// Rows to skip at the beginning of the page.
     pub skip: u32,
-    /// Rows behind those that are.
+    /// Rows to decode after the skipped rows.
     pub rows: u32,
-    /// The row of the column that the first of them becomes.
+    /// Destination of the first decoded row: a row of the column.
     pub first_row: u64,
-    /// Of the plan's columns.
+    /// Index into the plan's columns.
     pub column: u32,
-    /// Of the plan's dictionaries, for codes.
+    /// Index into the plan's dictionaries; for codes.
     pub dictionary: Option<u32>,
-    /// Of a page that Snappy has compressed: where blocks of it begin that do not reach back before themselves, in its bytes behind
-    /// the levels of version 2 and in what they decompress to. None: it is decompressed as a whole.
+    /// Independent blocks of a page compressed with Snappy: each block's offset in the page's bytes (behind the levels
+    /// of version 2) and in the decompressed bytes. No copy in a block reaches back before it. Empty: the page is
+    /// decompressed as a whole.
     pub blocks: Vec<(u32, u32)>,
 }
 
-/// Where the rows of a column go, and how they lie there.
+/// Destination of a column's rows, and their format.
 #[derive(Debug, Clone)]
 pub struct ColumnOutput {
     pub source: Source,
-    /// Integers in any width, [`Physical::F32`], [`Physical::F64`], [`Physical::Bit`] or [`Physical::Text`]. Codes of a dictionary
-    /// may become anything of fixed width, whatever the source is.
+    /// Any integer type, [`Physical::F32`], [`Physical::F64`], [`Physical::Bit`] or [`Physical::Text`]. Dictionary
+    /// codes may become any type of fixed width, whatever the source.
     pub stored: Physical,
-    /// At least `rows` values; of texts the offsets, and behind them as many bytes as the texts may have: the pages' raw bytes less
-    /// four for each value are enough for plain pages. Bits are zero before.
+    /// At least `rows` values. For texts: the offsets, then room for the bytes of the texts; for plain pages, their raw
+    /// bytes less four per value are enough. Bits must be zero before.
     pub values: DeviceView,
-    /// At least `rows` bits in whole words, all zero before; `None` where a NULL is an error.
+    /// At least `rows` bits in whole words, zeroed by the caller; if `None`, a NULL is an error.
     pub validity: Option<DeviceView>,
     /// Subtracted from each integer.
     pub base: i64,
-    /// What integers lie between, both included, as statistics have it: others are errors. So is what `stored` cannot hold.
+    /// Inclusive range of the integers according to statistics: other values are errors, as are values that `stored`
+    /// cannot hold.
     pub range: Option<(i64, i64)>,
-    /// Texts have to be UTF-8.
+    /// True if texts must be valid UTF-8.
     pub utf8: bool,
     pub rows: u64,
-    /// Look for [`Facts`].
+    /// True to compute [`Facts`].
     pub facts: bool,
 }
 
-/// What codes of a chunk mean.
+/// Values of a chunk's codes.
 #[derive(Debug, Clone)]
 pub enum Dictionary {
-    /// A value for each code, as the column stores it; it may be the values of another column of the plan that has no codes.
+    /// One value per code, in the column's format; it may be the values of another column of the plan that has no
+    /// codes.
     Table { values: DeviceView, entries: u32 },
-    /// An offset (u32) for each code and one more, and the bytes that they lead to: offsets never fall and stay inside.
+    /// Offsets (u32), one per code and one more, and the bytes that they point into: offsets never decrease and stay in
+    /// bounds.
     Texts { offsets: DeviceView, bytes: DeviceView },
 }
 
 /// Why a page was not decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// A stream ends before, or goes on behind, what its sizes say.
+    /// A stream ends before, or continues after, the end that its sizes give.
     Size,
-    /// An element goes on behind the compressed bytes.
+    /// An element extends beyond the compressed bytes.
     Input,
-    /// An element goes on behind the decompressed bytes.
+    /// An element extends beyond the decompressed bytes.
     Output,
-    /// A copy from before the first byte.
+    /// A copy reaches back before the first byte.
     Offset,
-    /// Definition levels are no such stream.
+    /// Definition levels are malformed.
     Levels,
-    /// A NULL in a column that has no validity.
+    /// A NULL in a column without validity.
     Null,
-    /// Fewer bytes than the values take.
+    /// The page has fewer bytes than its values need.
     Short,
     /// Codes of more than 32 bits.
     Width,
-    /// Runs that end early, or very short ones.
+    /// Runs end early, or there are too many short runs.
     Runs,
-    /// A code that the dictionary does not have.
+    /// A code beyond the end of the dictionary.
     Code,
     /// A value outside the column's range.
     Range,
-    /// A text that is longer than what is left.
+    /// A text extends beyond the end of the page.
     Length,
-    /// More bytes of texts than there is room for.
+    /// The texts have more bytes than the column has room for.
     Room,
-    /// A header of deltas that makes no sense.
+    /// An invalid header of a delta encoding.
     Delta,
     /// A text that is not UTF-8.
     Utf8,
-    /// A number that no kernel writes.
+    /// A fault number that no kernel writes.
     Unknown(u32),
 }
 
 /// The error word of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageError {
-    /// Of the plan's pages.
+    /// Index into the plan's pages.
     pub page: u32,
     pub fault: Fault,
-    /// Which kernel found it: 0 decompress, 1 prepare, 2 codes, 3 numbers, 4 texts, 5 deltas.
+    /// Kernel that found it: 0 decompress, 1 prepare, 2 codes, 3 numbers, 4 texts, 5 deltas.
     pub stage: u32,
-    /// The byte of the output (decompress), the row (others) about where it was found, up to 2²² − 1.
+    /// Approximate position: a byte of the output (decompress) or a row (other kernels), at most 2²² − 1.
     pub position: u32,
 }
 
-/// What is true of the values of a column, as they are stored: with the base subtracted.
+/// Facts about the stored values of a column (with the base subtracted).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
     pub nulls: u64,
-    /// The least and the greatest of the integers that are not NULL.
+    /// Range of the integers that are not NULL.
     pub range: Option<(i128, i128)>,
-    /// Rows whose value is smaller than the one before it: 0 if the column is sorted. NULL rows count as 0.
+    /// Rows whose value is smaller than the previous row's: 0 if the column is sorted. NULL rows count as 0.
     pub falls: u64,
-    /// Rows whose value is larger than the one before it.
+    /// Rows whose value is larger than the previous row's.
     pub rises: u64,
-    /// Of texts, their bytes.
+    /// Total bytes of the texts.
     pub text_bytes: u64,
 }
 
 impl Facts {
-    /// No integer is smaller than one before it, and none is NULL.
+    /// True if no integer is smaller than the previous one and none is NULL.
     pub fn is_sorted(&self) -> bool {
         self.nulls == 0 && self.falls == 0
     }
 
-    /// The same, and none of `rows` is equal to one before it.
+    /// True if the column is sorted and no two of its `rows` values are equal.
     pub fn is_ascending(&self, rows: u64) -> bool {
         self.is_sorted() && self.rises + 1 >= rows
     }
 }
 
-/// What a batch came to.
+/// Result of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// Of the pages that were not decoded, in their order.
+    /// Errors of the pages that were not decoded, in page order.
     pub errors: Vec<PageError>,
-    /// For each column that wanted them.
+    /// Facts per column, if requested.
     pub facts: Vec<Option<Facts>>,
 }
 
 impl Plan {
-    /// Reads what [`decode`] left in the results.
+    /// Reads the results of [`decode`].
     ///
     /// # Errors
-    /// [`KernelError::Shape`] if there are not [`Plan::result_bytes`].
+    /// [`KernelError::Shape`] if `results` has fewer bytes than [`Plan::result_bytes`].
     pub fn outcome(&self, results: &[u8]) -> Result<Outcome> {
         if (results.len() as u64) < self.result_bytes() {
             return Err(shape(format!("{} bytes of results, not {}", results.len(), self.result_bytes())));
@@ -309,22 +313,23 @@ impl PageError {
     }
 }
 
-/// Kernels may read so many bytes behind a page, whatever lies there.
+/// Bytes behind a page that kernels may read; their contents do not matter.
 const OVERRUN_BYTES: u64 = 16;
 
-/// Decodes the pages of a plan to its columns.
+/// Decodes the pages of a plan into its columns.
 ///
-/// | name          | length                                                | contents                                     |
-/// |---------------|-------------------------------------------------------|----------------------------------------------|
-/// | `descriptors` | the plan's descriptors                                | those                                        |
-/// | `staging`     | the last page's end, 16 more in it or in its padding  | bytes of pages; the 16 are read, and ignored |
-/// | `scratch`     | [`Plan::scratch_bytes`]                               | any                                          |
-/// | `results`     | [`Plan::result_bytes`]                                | any; then what [`Plan::outcome`] reads       |
+/// | name          | length                                      | contents                                       |
+/// |---------------|---------------------------------------------|------------------------------------------------|
+/// | `descriptors` | the plan's descriptors                      | a copy of them                                 |
+/// | `staging`     | the last page's end, plus 16 (or padding)   | bytes of pages; the last 16 are read, not used |
+/// | `scratch`     | [`Plan::scratch_bytes`]                     | any                                            |
+/// | `results`     | [`Plan::result_bytes`]                      | any; afterwards the input of [`Plan::outcome`] |
 ///
-/// Bits of the columns (validity, booleans) are zero before. What is wrong with a page is no error here, but in the outcome.
+/// The caller zeroes the columns' bits (validity, booleans). A damaged page is not an error here: the outcome reports
+/// it.
 ///
 /// # Errors
-/// [`KernelError::Shape`] if a length does not fit, before anything is launched.
+/// [`KernelError::Shape`] before any launch if a length does not fit.
 pub fn decode(
     images: &Images,
     plan: &Plan,
@@ -357,7 +362,7 @@ pub fn decode(
     batch.launch("parquet_decompress", "lz4", plan.lz4, pages(plan.lz4.len), 1, Reach::Nothing)?;
     batch.launch("parquet_prepare", "", all, warps(all.len), 0, Reach::Validity)?;
     batch.launch("parquet_values", "deltas", plan.deltas, warps(plan.deltas.len), 0, Reach::Nothing)?;
-    // Numbers may be the tables of codes.
+    // Numbers are decoded first: they may be the dictionary tables of codes.
     batch.launch("parquet_values", "numbers", plan.numbers, warps(plan.numbers.len), 0, Reach::Values)?;
     batch.launch("parquet_values", "codes", plan.codes, warps(plan.codes.len), 0, Reach::Values)?;
     batch.launch("parquet_texts", "measure", plan.texts, warps(plan.texts.len), 0, Reach::Values)?;
@@ -367,15 +372,15 @@ pub fn decode(
     batch.launch("parquet_facts", "", plan.fact_pieces, pieces, 0, Reach::Facts)
 }
 
-/// Which buffers a kernel reaches by addresses in the descriptors.
+/// Buffers that a kernel reaches through addresses in the descriptors.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reach {
     Nothing,
-    /// Bits of columns are written.
+    /// Writes bits of columns.
     Validity,
-    /// Values of columns are written, dictionaries are read.
+    /// Writes values of columns, reads dictionaries.
     Values,
-    /// Both are read.
+    /// Reads both.
     Facts,
 }
 

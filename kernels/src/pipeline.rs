@@ -6,8 +6,9 @@
 //!                            emit_layout(state, groups) ─ allocate ─ emit(state, output)
 //!
 //! Memory   callers allocate: one buffer for an output, one for a state. Nothing else is needed.
-//! Order    buffers order themselves. A state is shared by the streams that accumulate; `rehash` and `emit` come after them.
-//! Waits    never. The error word and the number of rows are in the output's control block, on the device.
+//! Order    by the uses of the buffers. Streams that accumulate share a state; `rehash` and `emit` wait for all of
+//!          them.
+//! Waits    never. The error word and the row count are in the output's control block, on the device.
 //! Launches one per call; clearing is a fill, not a launch.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,17 +35,17 @@ type Result<T> = std::result::Result<T, KernelError>;
 #[derive(Debug, Clone)]
 pub struct ColumnInput {
     pub values: DeviceView,
-    /// Absent when no row is NULL.
+    /// `None` if no row is NULL.
     pub validity: Option<DeviceView>,
     /// Added to every stored value of a column that has a base.
     pub base: i64,
 }
 
-/// Number of rows of an extent.
+/// Row count of an extent.
 #[derive(Debug, Clone)]
 pub enum ExtentRows {
     Known(u64),
-    /// The control block of the output that the extent is, and what its count cannot exceed.
+    /// The control block of the output that forms the extent, and an upper bound of its count.
     OnDevice {
         control: DeviceView,
         upper_bound: u64,
@@ -60,7 +61,7 @@ impl ExtentRows {
     }
 }
 
-/// One extent: its rows, and its columns as the spec numbers them. Columns that nothing reads may be `None`.
+/// One extent: its rows and its columns, in the order of the spec. Unread columns may be `None`.
 #[derive(Debug, Clone)]
 pub struct ExtentInput {
     pub rows: ExtentRows,
@@ -71,79 +72,80 @@ pub struct ExtentInput {
 #[derive(Debug, Clone)]
 pub struct LookupInput {
     pub values: DeviceView,
-    /// Present exactly when the table's type is nullable.
+    /// Present if and only if the table's type is nullable.
     pub validity: Option<DeviceView>,
 }
 
-/// What a launch reads.
+/// Inputs of a launch.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Input<'a> {
-    /// One for [`Extents::One`].
+    /// One extent for [`Extents::One`].
     pub extents: &'a [ExtentInput],
-    /// For [`Extents::Many`]: where the bytes of [`Pipeline::descriptors`] lie.
+    /// For [`Extents::Many`]: a buffer with the bytes of [`Pipeline::descriptors`].
     pub descriptors: Option<&'a DeviceView>,
     pub literals: &'a [Literal],
     pub lookups: &'a [LookupInput],
-    /// Join tables that the pipeline probes, as the spec numbers them.
+    /// Join tables that the pipeline probes, in the order of the spec.
     pub tables: &'a [TableInput],
-    /// Byte buffers that views among the columns and the lookup tables lead to.
+    /// Byte buffers that views in columns and lookup tables point into.
     pub texts: &'a [DeviceView],
-    /// Room for the texts that the pipeline makes ([`crate::text::arena_bytes`]), all zero. It belongs to this launch alone.
+    /// Arena for the texts that the pipeline creates ([`crate::text::arena_bytes`]), zeroed; used by this launch only.
     pub arena: Option<&'a DeviceView>,
-    /// What [`Literal::Variant`] stands for.
+    /// Value of [`Literal::Variant`].
     pub variant: u32,
-    /// What [`Literal::Extent`] stands for.
+    /// Value of [`Literal::Extent`].
     pub extent: u32,
-    /// For [`SinkSpec::MaterialiseAndMark`]: a buffer of [`mark_bytes`](crate::join::mark_bytes), zeroed at first. Other launches
-    /// may mark the same one at once.
+    /// For [`SinkSpec::MaterialiseAndMark`]: a buffer of [`mark_bytes`](crate::join::mark_bytes), zeroed before the
+    /// first launch. Other launches may mark it concurrently.
     pub marks: Option<&'a DeviceView>,
-    /// For an expanded pipeline: what its rows become. The extent's rows are then those of [`Expansion::control`].
+    /// For an expanded pipeline: the expansion of its rows. The row count of the extent is then that of
+    /// [`Expansion::control`].
     pub expansion: Option<&'a Expansion>,
-    /// For a hash table that may have too little room for the extent's rows: where to note those that found none.
+    /// For a hash table that may be too small for the rows of the extent: notes the rows that found no room.
     pub leftover: Option<&'a Leftover>,
 }
 
-/// Rows of an extent that found a hash table full: they were not accumulated, and can be taken again when it has grown.
+/// Rows of an extent that found a hash table full: they were not accumulated and can be retried after it has grown.
 #[derive(Debug, Clone)]
 pub struct Leftover {
-    /// [`Leftover::bytes`] bytes, zero at first: the number of such rows, and a bit for each row.
+    /// Buffer of [`Leftover::bytes`] bytes, zeroed before the first launch: the number of such rows, and a bit per row.
     pub noted: DeviceView,
-    /// Only the rows that are noted there are taken; those that find a group again are no longer noted.
+    /// If true, only the noted rows are processed; a row that finds its group is removed from the notes.
     pub again: bool,
-    /// Groups beyond which none is made. Blocks that make groups at the same time may pass it by a few each.
+    /// Maximum number of groups. Blocks that insert groups concurrently may each exceed it by a few.
     pub limit: u64,
 }
 
 impl Leftover {
-    /// Where the number of rows is (u64). It counts up: zero it before the rows are taken again.
+    /// Range of the number of noted rows (u64). It only counts up: zero it before a retry.
     pub const COUNT: std::ops::Range<usize> = 0..8;
 
-    /// Bytes that note rows of an extent of up to `rows` rows.
+    /// Bytes needed to note rows of an extent of up to `rows` rows.
     pub fn bytes(rows: u64) -> usize {
         (abi::LEFTOVER_BITS + (rows.div_ceil(32) * 4).next_multiple_of(256)) as usize
     }
 }
 
-/// The loaded kernels of one text.
+/// Loaded kernels of one text.
 #[derive(Debug)]
 pub(crate) struct Kernels {
     pipeline: Kernel,
     emit: Option<Kernel>,
     rehash: Option<Kernel>,
-    /// Dynamic shared memory that launches of `pipeline` may ask for so far.
+    /// Bytes of dynamic shared memory that launches of `pipeline` may use at present.
     allowed_shared: AtomicU64,
 }
 
-/// A pipeline that is ready to run. Many queries may use it at once.
+/// A pipeline that is ready to run. Many queries may use it concurrently.
 #[derive(Debug)]
 pub struct Pipeline {
     compiled: CompiledPipeline,
     kernels: Arc<Kernels>,
-    /// Blocks of a grid that fills the device, for `pipeline`, `emit` and `rehash`.
+    /// Blocks of a grid that fills the device: for `pipeline`, `emit` and `rehash`.
     blocks: [OnceLock<u32>; 3],
 }
 
-/// Dynamic shared memory of a block of `pipeline`.
+/// Bytes of dynamic shared memory of a block of `pipeline`.
 pub(crate) fn shared_bytes(compiled: &CompiledPipeline) -> u64 {
     compiled.plan.as_ref().map_or(0, AggregatePlan::shared_bytes)
 }
@@ -153,7 +155,7 @@ impl Pipeline {
         Pipeline { compiled, kernels, blocks: Default::default() }
     }
 
-    /// A number that pipelines of one module share, and instructions in the text of that module's kernels.
+    /// Identity of the module, which its pipelines share, and the number of instructions in the text of its kernels.
     pub fn module_size(&self) -> (usize, u32) {
         let compiled = &self.compiled;
         let others = [&compiled.emit, &compiled.rehash];
@@ -161,7 +163,7 @@ impl Pipeline {
         (Arc::as_ptr(&self.kernels) as usize, compiled.pipeline.instructions + instructions)
     }
 
-    /// What the kernels of its module call.
+    /// Helper functions that the kernels of the module call.
     pub fn helpers(&self) -> &[Helper] {
         &self.compiled.helpers
     }
@@ -174,29 +176,29 @@ impl Pipeline {
         &self.compiled
     }
 
-    /// Where an aggregate keeps its groups; `None` for rows to columns.
+    /// Regime of an aggregate; `None` for a pipeline from rows to columns.
     pub fn regime(&self) -> Option<Regime> {
         self.compiled.regime()
     }
 
-    /// True where the table of groups leads to texts.
+    /// True if the table of groups points to texts.
     fn holds_texts(&self) -> bool {
         self.compiled.plan.as_ref().is_some_and(|plan| plan.holds_texts)
     }
 
-    /// Groups that can exist at most, where the keys' ranges tell.
+    /// Upper bound of the number of groups, if the ranges of the keys give one.
     pub fn max_groups(&self) -> Option<u64> {
         self.compiled.plan.as_ref().and_then(|plan| plan.max_groups)
     }
 
-    /// Rows that one state may take in all launches: up to there every sum is exact.
+    /// Maximum rows that one state may take over all launches: up to this number every sum is exact.
     pub fn max_rows(&self) -> u64 {
         self.compiled.plan.as_ref().map_or(u64::MAX, |plan| plan.max_rows)
     }
 
-    // Rows to columns
+    // Rows to columns.
 
-    /// The output of a launch over extents with these upper bounds of rows.
+    /// Layout of the output for extents with these upper bounds of rows.
     pub fn output_layout(&self, extents: &[ExtentInput]) -> OutputLayout {
         let bounds = extents.iter().map(|extent| extent.rows.upper_bound());
         let tiles = if self.compiled.compacts {
@@ -207,8 +209,8 @@ impl Pipeline {
         OutputLayout::new(&self.compiled.spec.output_types(), bounds.sum(), tiles)
     }
 
-    /// The same with room for `most` rows, where rows are filtered: the first that pass are written and all are counted
-    /// ([`OutputLayout::passed`]). Where rows are not filtered, there is room for all.
+    /// Layout with room for `most` rows, if the pipeline filters rows: the first rows that pass are written, and all
+    /// are counted ([`OutputLayout::passed`]). Without a filter there is room for all rows.
     pub fn short_layout(&self, extents: &[ExtentInput], most: u64) -> OutputLayout {
         let whole = self.output_layout(extents);
         if !self.compiled.compacts || most >= whole.rows_upper_bound {
@@ -221,7 +223,7 @@ impl Pipeline {
     /// Writes the rows that pass, in order, to `output`: a buffer of `layout.bytes`. One launch.
     ///
     /// # Errors
-    /// [`KernelError::Shape`] before anything is launched if arguments do not fit; else what the device says.
+    /// [`KernelError::Shape`] before any launch if arguments do not fit; else errors of the device.
     #[track_caller]
     pub fn materialise(
         &self,
@@ -262,9 +264,9 @@ impl Pipeline {
         Ok(reads(launch, &input).submit(on)?)
     }
 
-    // Rows to groups
+    // Rows to groups.
 
-    /// A state with room for `groups` groups; only hash tables ask how many. The buffer must be zeroed.
+    /// Layout of a state with room for `groups` groups; only hash tables use the number. The caller zeroes the buffer.
     pub fn state_layout(&self, groups: u64) -> Result<StateLayout> {
         let plan = self.plan("a state")?;
         Ok(match plan.regime {
@@ -273,11 +275,11 @@ impl Pipeline {
         })
     }
 
-    /// Adds the rows that pass to the groups of `state`. One launch; other streams may do the same at once.
-    /// All launches together may bring [`max_rows`](Self::max_rows) rows: the caller counts them.
+    /// Adds the rows that pass to the groups of `state`. One launch; other streams may accumulate concurrently. The
+    /// caller must keep the rows of all launches within [`max_rows`](Self::max_rows).
     ///
     /// # Errors
-    /// [`KernelError::Shape`] before anything is launched if arguments do not fit; else what the device says.
+    /// [`KernelError::Shape`] before any launch if arguments do not fit; else errors of the device.
     #[track_caller]
     pub fn accumulate(
         &self,
@@ -302,7 +304,7 @@ impl Pipeline {
         let shared = shared_bytes(&self.compiled);
         self.kernels.allow_shared(shared)?;
         let wanted = rows.div_ceil(compiled.threads as u64 * compiled.rows_per_thread as u64);
-        // Blocks with tables of their own see enough rows each to pay for them, and few enough for their sums.
+        // A block with its own table needs enough rows to be worth it, and few enough rows for its sums.
         let (worth, least) = match plan.regime {
             Regime::Block => {
                 (rows / (plan.groups * tune::BLOCK_ROWS_PER_RECORD), rows.div_ceil(tune::MAX_ROWS_PER_BLOCK))
@@ -318,7 +320,7 @@ impl Pipeline {
         let mut launch = Launch::new(&self.kernels.pipeline, config);
         for slot in &compiled.params.slots {
             launch = match slot.slot {
-                // Texts of other launches are read where the table leads to them: one launch comes after the other.
+                // A launch reads texts of other launches through the table, so these launches run one after the other.
                 Slot::Control if self.holds_texts() => launch.write(state),
                 Slot::Control => launch.share(state),
                 Slot::Leftover => match input.leftover {
@@ -336,11 +338,11 @@ impl Pipeline {
         Ok(reads(launch, &input).submit(on)?)
     }
 
-    /// Moves the groups of a hash table to a larger, zeroed one; where that is for one part of the keys, those of others
-    /// stay behind. One launch.
+    /// Moves the groups of a hash table to a larger, zeroed table. If that table is for one part of the keys, groups of
+    /// other parts are not moved. One launch.
     ///
     /// # Errors
-    /// [`KernelError::Shape`] if this is no hash table or the buffers are too small; else what the device says.
+    /// [`KernelError::Shape`] if this is not a hash table or the buffers are too small; else errors of the device.
     #[track_caller]
     pub fn rehash(
         &self,
@@ -376,7 +378,8 @@ impl Pipeline {
         Ok(launch.submit(on)?)
     }
 
-    /// The output of [`Self::emit`] for at most `groups` groups, such as the rows that were accumulated.
+    /// Layout of the output of [`Self::emit`] for at most `groups` groups; the number of accumulated rows is such a
+    /// bound.
     pub fn emit_layout(&self, state: &StateLayout, groups: u64) -> Result<OutputLayout> {
         let plan = self.plan("an emit")?;
         let bound = if plan.keys.is_empty() { 1 } else { groups.min(state.records as u64) };
@@ -389,7 +392,7 @@ impl Pipeline {
     /// Writes every group to `output`: keys, then accumulators. One launch.
     ///
     /// # Errors
-    /// [`KernelError::Shape`] before anything is launched if arguments do not fit; else what the device says.
+    /// [`KernelError::Shape`] before any launch if arguments do not fit; else errors of the device.
     #[track_caller]
     pub fn emit(
         &self,
@@ -425,7 +428,7 @@ impl Pipeline {
         Ok(launch.submit(on)?)
     }
 
-    /// The bytes of an array of extent descriptors, for [`Input::descriptors`].
+    /// Bytes of an array of extent descriptors, for [`Input::descriptors`].
     pub fn descriptors(&self, extents: &[ExtentInput]) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         for extent in extents {
@@ -466,7 +469,7 @@ impl Pipeline {
         plan.keys[index as usize].dense.expect("dense regimes have dense keys")
     }
 
-    /// Checks that the input is what the spec says; returns the upper bound of its rows.
+    /// Checks the input against the spec; returns the upper bound of its rows.
     pub(crate) fn check_input(&self, input: &Input<'_>) -> Result<u64> {
         let spec = &self.compiled.spec;
         self.check_joins(input)?;
@@ -525,7 +528,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Blocks of a persistent grid of the pipeline's own kernel over `items`, one each.
+    /// Blocks of a persistent grid of the pipeline's own kernel over `items`, one thread per item.
     pub(crate) fn blocks(&self, items: u64) -> Result<u32> {
         let compiled = &self.compiled.pipeline;
         self.grid(0, &self.kernels.pipeline, compiled, 0, items.div_ceil(compiled.threads.into()))
@@ -535,7 +538,7 @@ impl Pipeline {
         &self.kernels.pipeline
     }
 
-    /// Blocks of a persistent grid, no more than there is work for.
+    /// Blocks of a persistent grid, at most `wanted`.
     fn grid(&self, which: usize, kernel: &Kernel, compiled: &CompiledKernel, shared: u32, wanted: u64) -> Result<u32> {
         let full = match self.blocks[which].get() {
             Some(blocks) => *blocks,
@@ -547,7 +550,7 @@ impl Pipeline {
         Ok(wanted.clamp(1, full.max(1) as u64) as u32)
     }
 
-    /// Parameters that describe the table of groups.
+    /// Value of a parameter that describes the table of groups.
     fn table_value(&self, slot: Slot, layout: &StateLayout) -> Option<Scalar> {
         Some(match slot {
             Slot::Records => Scalar::U32(layout.records),
@@ -565,7 +568,7 @@ impl Pipeline {
         })
     }
 
-    /// Parameters of extents, literals, lookups and output columns.
+    /// Adds the parameter of an extent, a literal, a lookup table or an output column.
     pub(crate) fn input_or_output<'k>(
         &self,
         launch: Launch<'k>,
@@ -629,7 +632,7 @@ impl Kernels {
         Kernels { pipeline, emit, rehash, allowed_shared: AtomicU64::new(allowed) }
     }
 
-    /// Raises what launches of `pipeline` may ask for to at least `bytes`.
+    /// Raises the limit of dynamic shared memory of `pipeline` to at least `bytes`.
     fn allow_shared(&self, bytes: u64) -> Result<()> {
         if bytes > self.allowed_shared.load(Ordering::Relaxed) {
             self.pipeline.allow_shared(bytes as u32)?;
@@ -639,7 +642,7 @@ impl Kernels {
     }
 }
 
-/// A parameter that is a number.
+/// A numeric parameter.
 enum Scalar {
     U32(u32),
     U64(u64),
@@ -654,7 +657,7 @@ impl Scalar {
     }
 }
 
-/// Parameters of output columns.
+/// Value of a parameter of an output column.
 fn output_value(slot: Slot, layout: &OutputLayout) -> Option<Scalar> {
     match slot {
         Slot::OutputValues(i) => Some(Scalar::U64(layout.columns[i as usize].values.start as u64)),
@@ -665,7 +668,7 @@ fn output_value(slot: Slot, layout: &OutputLayout) -> Option<Scalar> {
     }
 }
 
-/// Declares what the kernel reaches through extent descriptors.
+/// Declares the buffers that the kernel reaches through extent descriptors.
 pub(crate) fn reads<'k>(mut launch: Launch<'k>, input: &Input<'_>) -> Launch<'k> {
     for extent in input.extents {
         if let ExtentRows::OnDevice { control, .. } = &extent.rows {
@@ -684,7 +687,7 @@ pub(crate) fn reads<'k>(mut launch: Launch<'k>, input: &Input<'_>) -> Launch<'k>
     launch.over_rows(input.extents.iter().map(|extent| extent.rows.upper_bound()).sum())
 }
 
-/// A literal as the bits of its slot.
+/// Bits of a literal in its slot.
 fn literal_bits(index: u32, ty: Ty, value: Literal) -> Result<i128> {
     let lane = lane(ty);
     Ok(match (value, lane) {

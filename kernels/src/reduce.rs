@@ -15,13 +15,13 @@ pub const RESULT_BYTES: u64 = 64;
 /// Bytes of scratch: a ticket, then one partial result per thread block.
 pub const SCRATCH_BYTES: u64 = 64 + tune::REDUCE_MAX_BLOCKS as u64 * RESULT_BYTES;
 
-/// What [`reduce`] writes, read back from its bytes. With no valid value all are 0.
+/// Result of [`reduce`], read from its bytes. Without a valid value all fields are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reduction {
     pub count: u64,
     pub min: i128,
     pub max: i128,
-    /// Modulo 2¹²⁸.
+    /// Sum modulo 2¹²⁸.
     pub sum: i128,
 }
 
@@ -34,7 +34,7 @@ impl Reduction {
     }
 }
 
-/// Reduces the valid values of a column; `validity` `None` means that all are.
+/// Reduces the valid values of a column; without `validity` all values are valid.
 ///
 /// | name       | length            | unit                                                     |
 /// |------------|-------------------|----------------------------------------------------------|
@@ -44,7 +44,7 @@ impl Reduction {
 /// | `scratch`  | [`SCRATCH_BYTES`] | bytes; prepared here; 16-byte aligned                    |
 ///
 /// # Errors
-/// [`KernelError::Shape`] if a length does not fit, or if the values are no integers.
+/// [`KernelError::Shape`] if a length does not fit, or if the values are not integers.
 #[expect(clippy::too_many_arguments, reason = "inputs, outputs, scratch, stream, as in every launcher")]
 pub fn reduce(
     images: &Images,
@@ -65,7 +65,7 @@ pub fn reduce(
     scratch.view(0..8)?.fill(0, on)?;
     let kernel = images.kernel("reduce", "reduce_integers")?;
     let mut config = striding(images.device(), rows.upper_bound(), tune::REDUCE_THREADS);
-    // No rows still give a result.
+    // A launch over no rows still writes a result.
     config.grid[0] = config.grid[0].clamp(1, tune::REDUCE_MAX_BLOCKS);
     let launch = Launch::new(&kernel, config).read(input).value(kind);
     let launch = match &validity {

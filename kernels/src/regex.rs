@@ -1,13 +1,14 @@
-//! Regular expressions as automata for the device: tables that a kernel walks byte by byte. Device side: `cuda/regex.cuh`.
+//! Regular expressions as automata: tables that a kernel walks byte by byte. Device side: `cuda/regex.cuh`.
 //!
 //! ```text
 //!   a|b+   ──►  classes   a → 0, b → 1, others → 2          next   state · class → state
-//!               forward   where the first match ends        back   from there to where it begins, if that is asked for
+//!               forward   finds the end of the first match  back   from there to its start, if places are requested
 //! ```
 //!
-//! Same     syntax, Unicode and preferences as the `regex` crate has them: its own parser and compiler make the automata.
-//! Refused  what is no regular expression; automata of more than [`MOST_BYTES`] a direction.
-//! Unknown  a boundary of words beyond ASCII: such automata say so where they meet one, and then have no answer.
+//! Same     syntax, Unicode and match preference are those of the `regex` crate: its parser and compiler build the
+//!          automata.
+//! Refused  invalid expressions; automata of more than [`MOST_BYTES`] per direction.
+//! Unknown  word boundaries in texts with non-ASCII bytes: the automaton quits at such a byte and has no answer.
 //! After    R. Cox, "Regular expression matching in the wild" (2010); BurntSushi's regex-automata
 
 use std::collections::HashMap;
@@ -19,41 +20,41 @@ use regex_automata::util::primitives::StateID;
 use regex_automata::util::start;
 use regex_automata::{Anchored, MatchKind};
 
-/// Bytes of an automaton in one direction.
+/// Maximum bytes of an automaton in one direction.
 pub const MOST_BYTES: usize = 256 << 10;
 
-/// What the `regex` crate allows an expression before it becomes an automaton. More than that is an error there.
+/// Maximum bytes of an expression's NFA in the `regex` crate, which rejects larger ones.
 const MOST_NFA_BYTES: usize = 10 << 20;
-/// Of an automaton while it is made: its states have four bytes for each class, and the classes are rounded up.
+/// Maximum bytes of an automaton under construction: a state has four bytes per class, and the classes are rounded up.
 const MOST_MADE_BYTES: usize = 8 * MOST_BYTES;
-/// Of what is known of its states while they are found: an expression beyond that has none of [`MOST_BYTES`].
+/// Maximum bytes of the state sets during determinization; an expression that needs more exceeds [`MOST_BYTES`] anyway.
 const MOST_FOUND_BYTES: usize = 16 * MOST_BYTES;
 
-/// States of every automaton: nothing follows, and the automaton cannot say.
+/// States of every automaton: no match can follow, and quit (the automaton cannot decide).
 const NOTHING_FOLLOWS: u16 = 0;
 const CANNOT_SAY: u16 = 1;
 const HEAD_BYTES: usize = 5 * 4 + 256 + 258 * 2;
-/// Where to start when there is no byte before.
+/// Index of the start state without a preceding byte.
 const NO_BYTE: usize = 256;
 
 type Dfa = dense::DFA<Vec<u32>>;
 
-/// Automata of one expression, as the kernels take them.
+/// Automata of one expression, in the kernels' format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Automata {
     pub bytes: Vec<u8>,
-    /// Whether there are texts for which they cannot say.
+    /// True if the automata cannot decide some texts.
     pub quits: bool,
 }
 
-/// Automata of a regular expression: forward, and where `places` of matches are asked for back.
+/// Builds the automata of a regular expression: forward, and backward if `places` of matches are requested.
 ///
 /// # Errors
-/// A sentence: why there are none.
+/// A sentence with the reason.
 pub fn automata(pattern: &str, places: bool) -> Result<Automata, String> {
     let made = |error: thompson::BuildError| match error.size_limit() {
         Some(_) => "it is too large".to_string(),
-        // The last line says what is wrong, those before show where.
+        // The last line holds the message; the lines before it show the position.
         None => {
             let said = error.source().map_or_else(|| error.to_string(), ToString::to_string);
             said.lines().last().unwrap_or_default().trim_start_matches("error: ").to_string()
@@ -75,7 +76,7 @@ pub fn automata(pattern: &str, places: bool) -> Result<Automata, String> {
     Ok(Automata { bytes, quits })
 }
 
-/// One automaton, and whether there are bytes for which it cannot say.
+/// Builds the table of one automaton; the flag is true if it quits on some bytes.
 fn table(nfa: &NFA, kind: MatchKind, starts: StartKind) -> Result<(Vec<u8>, bool), String> {
     let too_large = || format!("its automaton has more than {} KiB", MOST_BYTES >> 10);
     let config = dense::Config::new()
@@ -91,7 +92,7 @@ fn table(nfa: &NFA, kind: MatchKind, starts: StartKind) -> Result<(Vec<u8>, bool
     let classes = Classes::of(&dfa);
     let anchored = if starts == StartKind::Anchored { Anchored::Yes } else { Anchored::No };
     let begin = |before: Option<u8>| {
-        // Only a byte for which the automaton cannot say has no state to start from.
+        // A start state is missing only after a byte on which the automaton quits.
         dfa.start_state(&start::Config::new().look_behind(before).anchored(anchored)).ok()
     };
     let begins: Vec<Option<StateID>> = (0..=u8::MAX).map(Some).chain([None]).map(begin).collect();
@@ -111,7 +112,7 @@ fn table(nfa: &NFA, kind: MatchKind, starts: StartKind) -> Result<(Vec<u8>, bool
     let number = |id: &Option<StateID>| id.map_or(CANNOT_SAY, |id| states.number(&dfa, id));
     debug_assert_eq!(begins.len(), NO_BYTE + 1);
     let begins: Vec<u16> = begins.iter().map(number).chain([0]).collect();
-    // Of the two states that every automaton has, none ends; nothing follows the one, and the other stays.
+    // Of the two fixed states neither matches at the end of the text, and each only leads to itself.
     let ends = states.ids.iter().map(|id| u16::from(dfa.is_match_state(dfa.next_eoi_state(*id))));
     let ends: Vec<u16> = [0, 0].into_iter().chain(ends).collect();
     let next = |id: &StateID| -> Vec<u16> {
@@ -125,10 +126,10 @@ fn table(nfa: &NFA, kind: MatchKind, starts: StartKind) -> Result<(Vec<u8>, bool
     Ok((bytes, quits))
 }
 
-/// Classes of bytes that no state tells apart.
+/// Classes of bytes that no state distinguishes.
 struct Classes {
     class_of: [u8; 256],
-    /// A byte of each.
+    /// One byte of each class.
     of_each: Vec<u8>,
 }
 
@@ -147,7 +148,7 @@ impl Classes {
     }
 }
 
-/// The states that a walk may come to, those that say a match first.
+/// Reachable states, match states first.
 struct States {
     ids: Vec<StateID>,
     numbers: HashMap<StateID, u16>,
@@ -166,10 +167,10 @@ impl States {
                 open.extend(classes.of_each.iter().map(|byte| dfa.next_state(id, *byte)));
             }
         }
-        // The same automaton for the same expression, whatever a map makes of it.
+        // Sorted, so that an expression always gives the same automaton.
         ids.sort_unstable_by_key(|id| (!dfa.is_match_state(*id), *id));
         let matches = ids.iter().take_while(|id| dfa.is_match_state(**id)).count();
-        // Numbers that do not fit belong to an automaton that is refused.
+        // Numbers that overflow belong to an automaton that is refused.
         let numbers = ids.iter().enumerate().map(|(at, id)| (*id, (at + 2).min(usize::from(u16::MAX)) as u16));
         States { numbers: numbers.collect(), ids, matches }
     }

@@ -1,7 +1,7 @@
-//! How many rows a kernel works on: known to the host, or written on the device by an earlier kernel.
+//! Row counts of kernels: known to the host, or written on the device by an earlier kernel.
 //!
-//!   Rows::known(100)                          the host knows
-//!   Rows::on_device(count, 100)               a u64 in device memory; at most 100, which is what grids are sized for
+//!   Rows::known(100)                          the host knows the count
+//!   Rows::on_device(count, 100)               a u64 in device memory; at most 100, the number that sizes the grid
 
 use millpond_memory::{Device, DeviceView, MemoryError};
 
@@ -9,7 +9,7 @@ use crate::error::KernelError;
 use crate::pipeline::ExtentRows;
 use crate::{Launch, LaunchConfig, abi, tune};
 
-/// A number of rows.
+/// A row count.
 #[derive(Debug, Clone)]
 pub struct Rows {
     upper_bound: u64,
@@ -21,7 +21,7 @@ impl Rows {
         Rows { upper_bound: rows, count: None }
     }
 
-    /// `count` is 8 bytes, a little-endian u64 of at most `upper_bound`.
+    /// Row count on the device: `count` is 8 bytes, a little-endian u64 of at most `upper_bound`.
     ///
     /// # Errors
     /// [`MemoryError::Range`] if `count` has fewer bytes.
@@ -29,12 +29,13 @@ impl Rows {
         Ok(Rows { upper_bound, count: Some(count.view(0..8)?) })
     }
 
-    /// What the number cannot exceed.
+    /// Upper bound of the count.
     pub fn upper_bound(&self) -> u64 {
         self.upper_bound
     }
 
-    /// Adds the two parameters that every static kernel ends with.
+    /// Adds the two parameters at the end of every static kernel: the upper bound and the address of the count, or
+    /// null.
     pub(crate) fn put<'a>(&self, launch: Launch<'a>) -> Launch<'a> {
         let launch = launch.over_rows(self.upper_bound).value(self.upper_bound);
         match &self.count {
@@ -53,7 +54,7 @@ impl From<u64> for Rows {
 impl TryFrom<&ExtentRows> for Rows {
     type Error = MemoryError;
 
-    /// The rows of a pipeline's output are in its control block.
+    /// The row count of a pipeline's output is in its control block.
     fn try_from(rows: &ExtentRows) -> Result<Rows, MemoryError> {
         match rows {
             ExtentRows::Known(rows) => Ok(Rows::known(*rows)),
@@ -65,14 +66,14 @@ impl TryFrom<&ExtentRows> for Rows {
     }
 }
 
-/// A grid for kernels whose threads stride over `items`: no more blocks than are resident at once.
+/// Grid for kernels whose threads stride over `items`: at most as many blocks as can be resident.
 pub(crate) fn striding(device: &Device, items: u64, threads: u32) -> LaunchConfig {
     let resident = device.limits().multiprocessors * (tune::RESIDENT_THREADS / threads);
     let blocks = items.div_ceil(u64::from(threads)).min(u64::from(resident));
     LaunchConfig::linear(blocks as u32, threads)
 }
 
-/// Refuses a view with fewer bytes than the kernel touches.
+/// Returns an error if a view has fewer bytes than the kernel accesses.
 pub(crate) fn expect_bytes(
     kernel: &'static str,
     what: &'static str,
@@ -86,7 +87,7 @@ pub(crate) fn expect_bytes(
     Err(KernelError::Shape { what: kernel, why: format!("{what} has {found} bytes but {wanted} are needed") })
 }
 
-/// The whole 32-bit words that hold `rows` bits: of an input bitmap the last one may lie in the padding.
+/// The whole 32-bit words that hold `rows` bits. The last word of an input bitmap may extend into the padding.
 pub(crate) fn bitmap_words(
     kernel: &'static str,
     what: &'static str,

@@ -1,4 +1,4 @@
-//! Running sums of counts: the expansion of rows that become several. Device side: `cuda/scan.cu`.
+//! Running sums of counts, for operators that turn one row into several. Device side: `cuda/scan.cu`.
 //!
 //! ```text
 //!   counts [2, 0, 3]  ──►  control block: 5 rows │ ends [2, 2, 5]        what an expanded pipeline reads
@@ -14,7 +14,7 @@ use crate::{Launch, LaunchConfig, abi, tune};
 
 type Result<T> = std::result::Result<T, KernelError>;
 
-/// Rows that a thread block scans at a time.
+/// Rows that a thread block scans per step.
 const TILE_ROWS: u64 = tune::SCAN_THREADS as u64 * 4;
 
 /// Bytes of an expansion of `rows` rows: a control block, then a running sum (u64) per row.
@@ -22,13 +22,13 @@ pub fn expansion_bytes(rows: u64) -> u64 {
     abi::CONTROL_BYTES + 8 * rows
 }
 
-/// Bytes of scratch that `rows` rows need: the ticket and one status word per tile.
+/// Bytes of scratch for `rows` rows: the ticket and one status word per tile.
 pub fn scratch_bytes(rows: u64) -> u64 {
     8 + 8 * rows.div_ceil(TILE_ROWS).max(1)
 }
 
-/// Writes the running sums of `counts`, their number, and the last of them as the number of rows after the expansion.
-/// An error of the kernel that made the rows is taken over.
+/// Writes the running sums of `counts`, the number of source rows, and the last sum as the row count after the
+/// expansion. Takes over an error of the kernel that wrote the rows.
 ///
 /// | name        | length                       | unit                                                       |
 /// |-------------|------------------------------|------------------------------------------------------------|
@@ -57,7 +57,7 @@ pub fn running_sums(
     let ends = expansion.view(abi::CONTROL_BYTES as usize..expansion_bytes(bound) as usize)?;
     let kernel = images.kernel("scan", "scan_counts")?;
     let limits = images.device().limits();
-    // Tiles are taken by ticket, so no more thread blocks than can be resident are of use.
+    // Blocks take tiles by ticket, so more blocks than can be resident are useless.
     let resident = limits.multiprocessors * (limits.max_threads_per_multiprocessor / tune::SCAN_THREADS).max(1);
     let blocks = bound.div_ceil(TILE_ROWS).max(1).min(u64::from(resident)) as u32;
     let launch = Launch::new(&kernel, LaunchConfig::linear(blocks, tune::SCAN_THREADS));

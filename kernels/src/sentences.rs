@@ -1,5 +1,4 @@
-//! What there is in texts: words of a lexicon with the sentences that they are in, all sentences, all words. Device side:
-//! `cuda/sentences.cu`.
+//! Finds lexicon words with their sentences, all sentences, or all words of texts. Device side: `cuda/sentences.cu`.
 //!
 //! ```text
 //!   views   ["Good. So bad"] [NULL]     lexicon  good: says 1, bad: says 0     rule  any
@@ -7,9 +6,9 @@
 //!   write   rows [0]   sentences [" So bad"]   words [1: bad]   says [0]
 //! ```
 //!
-//! Match    exact: "Good" is no word of the lexicon.
-//! Memory   callers allocate. Views of sentences lead to where the texts lie.
-//! Waits    never, here.
+//! Match    exact: "Good" does not match the lexicon's "good".
+//! Memory   callers allocate. Views of sentences point into the input texts.
+//! Waits    never.
 
 use std::ops::Range;
 
@@ -25,38 +24,38 @@ type Result<T> = std::result::Result<T, KernelError>;
 
 /// Bytes of a view.
 const VIEW_BYTES: u64 = 16;
-/// Bytes of a slot: hash, place and length of the word's bytes, number, what it says.
+/// Bytes of a slot: hash, offset and length of the word's bytes, its number, its meaning bits.
 const SLOT_BYTES: usize = 24;
 
-/// Where sentences end. `è` separates wherever `?` and `!` do.
+/// Rule for the end of a sentence. `è` counts as `?` and `!` do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Ends {
-    /// At every `.`, `?` and `!`.
+    /// Every `.`, `?` and `!`.
     Any = 0,
-    /// At `. `, `? ` and `! `, each with its blank.
+    /// Every `. `, `? ` and `! `, with the blank.
     Spaced = 1,
-    /// At every `.`.
+    /// Every `.`.
     Stop = 2,
-    /// At the end of the text.
+    /// Only the end of the text.
     Never = 3,
 }
 
-/// What is looked for.
+/// Kind of parts to find.
 #[derive(Clone, Copy)]
 pub enum What<'a> {
-    /// Words of a lexicon, whose bytes are on the device, too.
+    /// Words of a lexicon; `uploaded` holds its bytes on the device.
     Hits { lexicon: &'a Lexicon, uploaded: &'a DeviceView },
     /// Every sentence that is not empty.
     Sentences,
-    /// Every run between blanks of which something is left without [`DELETED`]; it still has these characters.
+    /// Every run between blanks that is not empty after removal of [`DELETED`]. The result keeps these characters.
     Words,
 }
 
-/// Characters that words are without.
+/// Characters that are removed from words before comparison.
 pub const DELETED: &str = ".,;-\"";
 
-/// Words that are looked for, as the device has them.
+/// Lexicon in the kernels' format.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Lexicon {
     bytes: Vec<u8>,
@@ -64,17 +63,17 @@ pub struct Lexicon {
 }
 
 impl Lexicon {
-    /// Words, each once, and a bit for each thing that a word says. The number of a word is its place among them.
+    /// Builds a lexicon from distinct words with their meaning bits. The number of a word is its position.
     ///
     /// # Errors
-    /// [`KernelError::Shape`] where there are too many words, or too many bytes of them.
+    /// [`KernelError::Shape`] for too many words, or too many bytes of words.
     pub fn new<'a>(words: impl ExactSizeIterator<Item = (&'a str, u32)>) -> Result<Lexicon> {
         let refused = |why: &str| KernelError::Shape { what: "sentences_count", why: why.to_string() };
         let slots = u32::try_from(words.len() * 2).ok().and_then(|slots| slots.max(2).checked_next_power_of_two());
         let slots = slots.ok_or_else(|| refused("more than 2^30 words"))?;
         let mut bytes = vec![0; slots as usize * SLOT_BYTES];
         for (number, (word, says)) in words.enumerate() {
-            // No word of a sentence is empty.
+            // A word of a sentence is never empty.
             if word.is_empty() || says == 0 {
                 continue;
             }
@@ -93,13 +92,13 @@ impl Lexicon {
         Ok(Lexicon { bytes, slots })
     }
 
-    /// What is uploaded.
+    /// Bytes to upload.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-/// The bytes of a slot.
+/// Byte range of a slot.
 fn place(slot: u32) -> Range<usize> {
     let start = slot as usize * SLOT_BYTES;
     start..start + SLOT_BYTES
@@ -109,31 +108,31 @@ fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
-/// Texts and what is looked for in them.
+/// Texts and the search over them.
 #[derive(Clone, Copy)]
 pub struct Texts<'a> {
-    /// 16-byte views; of no bytes where NULL.
+    /// 16-byte views; empty for NULL.
     pub views: &'a DeviceView,
     pub rows: &'a ExtentRows,
-    /// The buffers that the views lead to.
+    /// Buffers that the views point into.
     pub reached: &'a [DeviceView],
     pub what: What<'a>,
     pub ends: Ends,
 }
 
-/// The columns of hits, or of parts: these have neither words nor what they say.
+/// Columns of hits, or of parts; parts have neither words nor meanings.
 pub struct Hits {
-    /// u32: of which row.
+    /// u32: row number.
     pub rows: DeviceView,
     /// 16-byte views: the sentence of a hit, or the part.
     pub sentences: DeviceView,
-    /// u32: numbers of words.
+    /// u32: word number.
     pub words: DeviceView,
-    /// u32: what they say.
+    /// u32: index of the meaning bit. A word with several bits is several hits.
     pub says: DeviceView,
 }
 
-/// Where the columns of so many hits lie in one allocation, and its length: rows, words, what they say, sentences.
+/// Byte ranges of the columns of `hits` hits in one allocation, and its length: rows, words, meanings, sentences.
 pub fn hits_layout(hits: u64) -> ([Range<usize>; 4], usize) {
     let (mut at, mut columns) = (0, [const { 0..0 }; 4]);
     for (column, width) in columns.iter_mut().zip([4, 4, 4, VIEW_BYTES]) {
@@ -144,10 +143,10 @@ pub fn hits_layout(hits: u64) -> ([Range<usize>; 4], usize) {
 }
 
 impl Hits {
-    /// The columns in `buffer`, as [`hits_layout`] places them.
+    /// Views of the columns in `buffer`, at the ranges of [`hits_layout`].
     ///
     /// # Errors
-    /// The memory layer's, if the buffer is shorter.
+    /// Errors of the memory layer if the buffer is too short.
     pub fn within(buffer: &DeviceView, hits: u64) -> std::result::Result<Hits, millpond_memory::MemoryError> {
         let ([rows, words, says, sentences], _) = hits_layout(hits);
         Ok(Hits {
@@ -160,7 +159,7 @@ impl Hits {
 }
 
 impl Texts<'_> {
-    /// A launch of `kernel` with the parameters that both have.
+    /// A launch of `kernel` with the parameters that `count` and `write` share.
     fn launch<'k>(&self, kernel: &'k millpond_memory::Kernel, images: &Images) -> Result<Launch<'k>> {
         expect_bytes("sentences_count", "views", self.views, self.rows.upper_bound() * VIEW_BYTES)?;
         let launch = Launch::new(kernel, striding(images.device(), self.rows.upper_bound(), tune::MOVE_THREADS));
@@ -178,7 +177,7 @@ impl Texts<'_> {
     }
 }
 
-/// Writes how many hits or parts each row has.
+/// Writes the number of hits or parts of each row.
 ///
 /// | name     | length         | unit |
 /// |----------|----------------|------|
@@ -194,11 +193,11 @@ pub fn count(images: &Images, texts: Texts<'_>, counts: &DeviceView, on: &Stream
     Ok(())
 }
 
-/// Writes the hits from number `first` on, `room` of them or as many as there are.
+/// Writes the hits from number `first` on, at most `room` of them.
 ///
 /// | name        | length                                | unit                                            |
 /// |-------------|---------------------------------------|-------------------------------------------------|
-/// | `expansion` | [`scan::expansion_bytes`]`(rows)`     | what [`scan::running_sums`] made of the counts  |
+/// | `expansion` | [`scan::expansion_bytes`]`(rows)`     | running sums of the counts                      |
 /// | `hits`      | at least `room` each                  | columns                                         |
 ///
 /// # Errors

@@ -1,20 +1,22 @@
-//! Sorts rows by any number of keys; the result is the row numbers in order, or the first of them.
+//! Sorts rows by any number of keys. The result is the row numbers in order, or the first of them.
 //!
 //! ```text
 //!   keys  [price desc, name]  ──►  order  [control │ 7, 2, 0, …]  ──gather──►  sorted columns
 //!
 //!   up to 2,048 rows       one launch: a thread block sorts them                         Method::Tile    cuda/sort.cu
-//!   the first of many      one launch: thread blocks keep the best they have seen        Method::Top     cuda/top.cu
-//!   fixed-width keys       one launch a word and one for every eight bits of the keys    Method::Radix   cuda/radix.cu
-//!   strings, wide keys     tiles, then one launch for every doubling of the runs         Method::Merge   cuda/sort.cu
+//!   top k of many rows     one launch: each thread block keeps its best rows             Method::Top     cuda/top.cu
+//!   fixed-width keys       one launch per word and one per eight bits of the keys        Method::Radix   cuda/radix.cu
+//!   strings, wide keys     tiles, then one launch per doubling of the runs               Method::Merge   cuda/sort.cu
 //! ```
 //!
 //! NULL     first or last, by key.
-//! Order    stable. Floats by IEEE 754's total order, which is DataFusion's: -NaN, …, -0, +0, …, NaN. Strings by bytes.
-//! Keys     up to 16 travel in the parameters of each launch; more are put into the scratch by launches of 16: nothing is uploaded.
-//! Memory   [`Sort::order_bytes`] for the result, [`Sort::scratch_bytes`] while it runs; a radix sort takes up to 24.5 bytes a row.
-//! Waits    never: the number of rows, and which digits count, stay on the device.
-//! Speed    the bits of the keys decide: say their ranges ([`SortKey::range`]) where they are known.
+//! Order    stable. Floats by the total order of IEEE 754, as in DataFusion: -NaN, …, -0, +0, …, NaN. Strings by bytes.
+//! Keys     up to 16 descriptors fit the parameters of a launch; more are written to the scratch by launches of 16
+//!          each: nothing is uploaded.
+//! Memory   [`Sort::order_bytes`] for the result, [`Sort::scratch_bytes`] during the sort; a radix sort takes up to
+//!          24.5 bytes per row.
+//! Waits    never: the row count and the set of active digits stay on the device.
+//! Speed    depends on the bits of the keys: set their ranges ([`SortKey::range`]) if they are known.
 
 mod compare;
 mod key;
@@ -41,23 +43,23 @@ type Result<T> = std::result::Result<T, KernelError>;
 
 /// Bytes before the row numbers of an order.
 const NUMBERS: u64 = 256;
-/// Most rows that can be numbered.
+/// Maximum number of rows: row numbers are 32-bit.
 const MAX_ROWS: u64 = u32::MAX as u64 - 1;
 
-/// How rows are sorted.
+/// Sort algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Method {
-    /// All rows in one thread block.
+    /// One thread block sorts all rows.
     Tile,
-    /// The first rows alone.
+    /// Top k: finds the first rows without sorting the others.
     Top,
-    /// By digits.
+    /// Radix sort by digits.
     Radix,
-    /// By comparison.
+    /// Merge sort by comparison.
     Merge,
 }
 
-/// A sort of up to so many rows.
+/// A sort of at most `bound` rows.
 #[derive(Debug, Clone)]
 pub struct Sort {
     keys: Vec<SortKey>,
@@ -68,11 +70,11 @@ pub struct Sort {
 }
 
 impl Sort {
-    /// Up to `rows_upper_bound` rows by `keys`; of the sorted rows the first `limit` are wanted, or all.
+    /// Creates a sort of up to `rows_upper_bound` rows by `keys`; it returns the first `limit` rows, or all.
     ///
     /// # Errors
-    /// [`KernelError::Shape`] without keys, if a column is too short, from 2³² - 1 rows on, for texts that are not views, and for ranks of
-    /// values that are no codes.
+    /// [`KernelError::Shape`] without keys, if a column is too short, for 2³² - 1 rows or more, for texts that are not
+    /// views, and for ranks of values that are not codes.
     pub fn new(keys: Vec<SortKey>, rows_upper_bound: u64, limit: Option<u64>) -> Result<Sort> {
         let shape = |why: String| Err(KernelError::Shape { what: "sort", why });
         if rows_upper_bound > MAX_ROWS {
@@ -89,10 +91,10 @@ impl Sort {
         Ok(sort)
     }
 
-    /// Sorts by `method`, which is otherwise chosen.
+    /// Overrides the chosen method.
     ///
     /// # Errors
-    /// [`KernelError::Shape`] where it cannot.
+    /// [`KernelError::Shape`] if `method` cannot do this sort.
     pub fn by(self, method: Method) -> Result<Sort> {
         if self.can(method) {
             return Ok(Sort { method, ..self });
@@ -132,7 +134,7 @@ impl Sort {
         }
     }
 
-    /// Launches of a merge sort after its first.
+    /// Launches of a merge sort after the first.
     fn doublings(&self) -> u32 {
         self.tiles(tune::SORT_TILE_ROWS).next_power_of_two().trailing_zeros()
     }
@@ -151,7 +153,7 @@ impl Sort {
         self.many_bytes().div_ceil(FEW_BYTES) as u32 + rows
     }
 
-    /// Bytes of the keys' descriptors that are too many for the parameters of a launch.
+    /// Bytes of the key descriptors in scratch; 0 if they fit the parameters of a launch.
     fn many_bytes(&self) -> usize {
         match self.keys.len() * KEY_BYTES {
             0..=FEW_BYTES => 0,
@@ -159,17 +161,17 @@ impl Sort {
         }
     }
 
-    /// Rows that the order can have.
+    /// Upper bound of the rows in the order.
     pub fn rows_upper_bound(&self) -> u64 {
         self.bound.min(self.limit)
     }
 
-    /// Bytes of the result: a control block, then a row number (u32) for each row that is wanted.
+    /// Bytes of the result: a control block, then a row number (u32) per returned row.
     pub fn order_bytes(&self) -> usize {
         (NUMBERS + 4 * self.rows_upper_bound()) as usize
     }
 
-    /// Bytes of scratch; none for some.
+    /// Bytes of scratch; 0 for some sorts.
     pub fn scratch_bytes(&self) -> usize {
         let rows = match self.method {
             Method::Tile => 0,
@@ -180,7 +182,7 @@ impl Sort {
         self.many_bytes().next_multiple_of(256) + rows as usize
     }
 
-    /// What a next pipeline reads of `order`, once this has run: the row numbers as its one column.
+    /// The row numbers in `order` as the only input column of the next pipeline; valid once the sort has run.
     ///
     /// # Errors
     /// If `order` is too short.
@@ -192,8 +194,8 @@ impl Sort {
         Ok(ExtentInput { rows, columns: vec![Some(numbers)] })
     }
 
-    /// Writes to `order` the numbers of the sorted rows and how many they are; an error of the kernel that made the rows is
-    /// taken over.
+    /// Writes the numbers of the sorted rows and their count to `order`. Takes over an error of the kernel that wrote
+    /// the rows.
     ///
     /// | name      | length                  | unit                                |
     /// |-----------|-------------------------|-------------------------------------|
@@ -250,7 +252,7 @@ impl Sort {
         }
     }
 
-    /// The parameter that brings the keys, which are first put at `many` if they are.
+    /// Returns the key parameter; first writes the descriptors to `many` if they do not fit the parameter.
     fn describe(&self, images: &Images, many: Option<&DeviceView>, on: &Stream) -> Result<Vec<u8>> {
         let descriptors = self.layout.descriptors(&self.keys);
         let Some(many) = many else {
@@ -268,10 +270,10 @@ impl Sort {
     }
 }
 
-/// `struct Keys` of keys.cuh with keys that all travel in it, for kernels that only compare.
+/// `struct Keys` of keys.cuh with all descriptors inline, for kernels that only compare.
 ///
 /// # Errors
-/// [`KernelError::Shape`] for more than [`tune::SORT_FEW_KEYS`] keys, and for those that cannot be compared.
+/// [`KernelError::Shape`] for more than [`tune::SORT_FEW_KEYS`] keys, and for keys that cannot be compared.
 pub(crate) fn few_keys(keys: &[SortKey], rows: u64) -> Result<Vec<u8>> {
     if keys.len() > tune::SORT_FEW_KEYS as usize {
         let why = format!("{} keys are more than the {} of a launch", keys.len(), tune::SORT_FEW_KEYS);
@@ -282,7 +284,7 @@ pub(crate) fn few_keys(keys: &[SortKey], rows: u64) -> Result<Vec<u8>> {
     Ok(layout.parameter(&layout.descriptors(keys), None, keys.len()))
 }
 
-/// Refuses keys that have no order, or that `rows` rows do not fit.
+/// Returns an error for keys without an order, and for keys that are too short for `rows` rows.
 pub(crate) fn check_keys(what: &'static str, keys: &[SortKey], rows: u64) -> Result<()> {
     for key in keys {
         key.check(what)?;
@@ -294,7 +296,7 @@ pub(crate) fn check_keys(what: &'static str, keys: &[SortKey], rows: u64) -> Res
     Ok(())
 }
 
-/// Begins a launch of a kernel that compares rows by few keys: they are its first parameter (`struct Keys` of keys.cuh).
+/// Adds the first parameter of a kernel that compares rows by few keys: `struct Keys` of keys.cuh.
 pub(crate) fn with_few_keys<'k>(launch: Launch<'k>, keys: &[SortKey], reached: &[DeviceView]) -> Launch<'k> {
     let layout = Layout::of(keys);
     let parameter = layout.parameter(&layout.descriptors(keys), None, keys.len());
@@ -302,10 +304,10 @@ pub(crate) fn with_few_keys<'k>(launch: Launch<'k>, keys: &[SortKey], reached: &
     reached.iter().fold(launch, |launch, view| launch.reads(view))
 }
 
-/// Declares what the descriptors of keys lead to.
+/// Declares the buffers that the key descriptors point to.
 fn reads_of_keys<'k>(mut launch: Launch<'k>, keys: &[SortKey]) -> Launch<'k> {
     for key in keys {
-        // The last word of a bitmap may lie in the padding.
+        // The last word of a bitmap may extend into the padding.
         launch = launch.reads(key.values.padded());
         for view in key.validity.iter().chain(&key.ranks) {
             launch = launch.reads(view.padded());
@@ -314,31 +316,31 @@ fn reads_of_keys<'k>(mut launch: Launch<'k>, keys: &[SortKey]) -> Launch<'k> {
     launch
 }
 
-/// What all launches of one sort have in common.
+/// State shared by all launches of one sort.
 struct Running<'a> {
     sort: &'a Sort,
     images: &'a Images,
-    /// The parameter that brings the keys, and where they are if they are too many for it.
+    /// Key parameter; `many` holds the descriptors if they do not fit it.
     keys: Vec<u8>,
     many: Option<DeviceView>,
     reached: &'a [DeviceView],
     count: Rows,
-    /// The control block of the rows.
+    /// Control block of the rows.
     source: Option<DeviceView>,
-    /// That of the order, and its row numbers.
+    /// Control block of the order, and its row numbers.
     control: DeviceView,
     numbers: DeviceView,
     on: &'a Stream,
 }
 
 impl Running<'_> {
-    /// Adds the keys, and declares what they lead to.
+    /// Adds the key parameter and declares the buffers that it leads to.
     fn keys<'k>(&self, launch: Launch<'k>) -> Launch<'k> {
         let launch = reads_of_keys(launch.bytes(&self.keys, PARAMETER_ALIGNMENT), &self.sort.keys);
         self.many.iter().chain(self.reached).fold(launch, |launch, view| launch.reads(view))
     }
 
-    /// Adds the control blocks of order and rows.
+    /// Adds the control blocks of the order and of the rows.
     fn controls<'k>(&self, launch: Launch<'k>) -> Launch<'k> {
         let launch = launch.write(&self.control);
         match &self.source {
@@ -355,7 +357,7 @@ struct Cutter<'a> {
 }
 
 impl<'a> Cutter<'a> {
-    /// Only counts, without scratch.
+    /// Without scratch it only counts the bytes.
     fn new(scratch: Option<&'a DeviceView>) -> Self {
         Self { scratch, end: 0 }
     }

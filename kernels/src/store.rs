@@ -1,7 +1,7 @@
-//! Puts chunks of a column at their places in the whole column. Device side: `cuda/store.cu`.
+//! Writes chunks of a column at their offset in the whole column. Device side: `cuda/store.cu`.
 //!
 //!   chunk (u8 from 100) ─┐
-//!   chunk (u16 from -5) ─┴─► column (u16 from -5)        values, codes by a table, bits, offsets of texts
+//!   chunk (u16 from -5) ─┴─► column (u16 from -5)        values, codes through a table, bits, offsets of texts
 //!
 //! Waits  never.
 
@@ -15,14 +15,14 @@ use crate::{Launch, abi, tune};
 
 type Result<T> = std::result::Result<T, KernelError>;
 
-/// How the values of a chunk or of a column lie, and what was subtracted from each.
+/// Physical type of a chunk's or a column's values, and the base that was subtracted from each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stored {
     pub physical: Physical,
     pub base: i64,
 }
 
-/// The number of a width for the kernel; floats are moved as bits.
+/// Number of a width for the kernel; floats are moved as bits.
 fn kind(physical: Physical) -> Result<u32> {
     let integers = match physical {
         Physical::F32 => Physical::U32,
@@ -33,16 +33,17 @@ fn kind(physical: Physical) -> Result<u32> {
     abi::integer_kind(integers).ok_or_else(no_kernel)
 }
 
-/// Writes `rows` values of a chunk to `out`, in the column's width and less its base. With `remap` they are codes, and what it has for
-/// each is written; 0 for what is no code, because it lies below a NULL.
+/// Writes `rows` values of a chunk to `out`, in the column's width and with its base subtracted. With `remap` the
+/// values are codes, and the code's entry in `remap` is written; a code without an entry belongs to a NULL row and
+/// becomes 0.
 ///
 /// | name    | length                      | unit                                      |
 /// |---------|-----------------------------|-------------------------------------------|
 /// | `input` | at least `rows`             | values of `from.physical`                 |
-/// | `remap` | above every code            | u32                                       |
-/// | `out`   | at least `rows`             | values of `to.physical`: the chunk's place |
+/// | `remap` | more than the largest code  | u32                                       |
+/// | `out`   | at least `rows`             | values of `to.physical`: view of the chunk |
 ///
-/// Every value less the column's base must fit the column's width: what does not is cut.
+/// Every value minus the column's base must fit the column's width; other values are truncated.
 ///
 /// # Errors
 /// [`KernelError::Shape`] if a length does not fit, or if the values have no fixed width.
@@ -73,8 +74,8 @@ pub fn values(
     Ok(())
 }
 
-/// Sets the bits of a chunk in the bitmap of a column, whose bits at its place are zero; all of them where `input` is `None`.
-/// `before` bits of the input, fewer than 32, are of rows before the chunk's.
+/// Sets the bits of a chunk in a column's bitmap, whose bits of the chunk are zero before; sets all of them if `input`
+/// is `None`. The first `before` bits of the input (fewer than 32) belong to rows before the chunk.
 ///
 /// | name    | length                   | unit                             |
 /// |---------|--------------------------|----------------------------------|
@@ -82,7 +83,7 @@ pub fn values(
 /// | `out`   | at least `first + rows`  | bits, in whole 32-bit words      |
 ///
 /// # Errors
-/// [`KernelError::Shape`] if a length does not fit, or if whole words lie before the chunk.
+/// [`KernelError::Shape`] if a length does not fit, or if `before` is 32 or more.
 pub fn bits(
     images: &Images,
     input: Option<&DeviceView>,
@@ -110,18 +111,18 @@ pub fn bits(
     Ok(())
 }
 
-/// Writes the offsets of a chunk's texts, of which the first begins at byte `start` of the column, and behind them where the last
-/// one ends. Offsets are those of [`Physical::Text`] or of [`Physical::LongText`].
+/// Writes the offsets of a chunk's texts, the first of which begins at byte `start` of the column, and then the end of
+/// the last text. Offsets have the width of [`Physical::Text`] or of [`Physical::LongText`].
 ///
 /// | name    | length                | unit                                     |
 /// |---------|-----------------------|------------------------------------------|
-/// | `input` | at least `rows` and 1 | of `from`: offsets from anywhere         |
-/// | `out`   | at least `rows` and 1 | of `to`: the chunk's place in the column |
+/// | `input` | at least `rows` and 1 | of `from`: offsets with any base         |
+/// | `out`   | at least `rows` and 1 | of `to`: view of the chunk               |
 ///
-/// Offsets that are too large for the column's are cut.
+/// Offsets that are too large for the column are truncated.
 ///
 /// # Errors
-/// [`KernelError::Shape`] if a length does not fit, or for what has no offsets.
+/// [`KernelError::Shape`] if a length does not fit, or for types without offsets.
 #[expect(clippy::too_many_arguments, reason = "inputs, outputs, stream, as in every launcher")]
 pub fn offsets(
     images: &Images,
@@ -148,20 +149,20 @@ pub fn offsets(
     Ok(())
 }
 
-/// Counts how many different integers there are among `rows` values, which were stored less `base` and lie from `low` on: each sets
-/// its bit, and the bits that are set are counted.
+/// Counts the distinct integers among `rows` values, which were stored with `base` subtracted and are at least `low`:
+/// each value sets its bit, then the set bits are counted.
 ///
 /// | name       | length                  | unit                                                         |
 /// |------------|-------------------------|--------------------------------------------------------------|
 /// | `input`    | at least `rows`         | integers of `from.physical`                                  |
-/// | `validity` | at least `rows`         | bits, in whole 32-bit words; `None`: nothing is NULL         |
-/// | `bits`     | a multiple of 8 bytes   | a bit for each integer from `low` on, all zero before        |
-/// | `count`    | 1                       | u64, zero before                                             |
+/// | `validity` | at least `rows`         | bits, in whole 32-bit words; `None`: no value is NULL        |
+/// | `bits`     | a multiple of 8 bytes   | a bit for each integer from `low` on, zeroed by the caller   |
+/// | `count`    | 1                       | u64, zeroed by the caller                                    |
 ///
 /// Integers without a bit are not counted.
 ///
 /// # Errors
-/// [`KernelError::Shape`] if a length does not fit, or if the values are no integers.
+/// [`KernelError::Shape`] if a length does not fit, or if the values are not integers.
 #[expect(clippy::too_many_arguments, reason = "inputs, outputs, stream, as in every launcher")]
 pub fn count_different(
     images: &Images,

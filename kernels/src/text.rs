@@ -1,13 +1,14 @@
-//! Texts that lie anywhere, copied into one dense run of bytes; room for texts that a launch makes. Device side: `cuda/text.cu`.
+//! Packs scattered texts into one dense run of bytes; sizes arenas for texts that a launch creates. Device side:
+//! `cuda/text.cu`.
 //!
 //! ```text
-//!   views   [3: "abc"] [0:] [14: → 0x7f…]        what a pipeline writes for a column of texts
+//!   views   [3: "abc"] [0:] [14: → 0x7f…]        a text column as a pipeline writes it
 //!   sizes   [3, 0, 14]  ──►  control block: 17 bytes │ ends [3, 3, 17]      dense_ends: two launches
-//!   pack    "abc" + 14 bytes from 0x7f…                                     once the host knows how many bytes to allocate
+//!   pack    "abc" + 14 bytes from 0x7f…                                     after the host has allocated 17 bytes
 //! ```
 //!
 //! Memory   callers allocate: [`Working::bytes`], then as many bytes as the control block says.
-//! Waits    never, here.
+//! Waits    never.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -26,7 +27,7 @@ type Result<T> = std::result::Result<T, KernelError>;
 /// Bytes of a view.
 const VIEW_BYTES: u64 = 16;
 
-/// Where things lie in the working memory for up to so many texts.
+/// Layout of the working memory for up to `rows` texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Working {
     rows: u64,
@@ -37,10 +38,10 @@ impl Working {
         Working { rows }
     }
 
-    /// Error word and number of bytes: [`abi::CONTROL_RESULT_BYTES`] are what the host wants.
+    /// Range of the error word and the number of bytes. The host reads [`abi::CONTROL_RESULT_BYTES`] of it.
     pub const CONTROL: Range<usize> = 0..abi::CONTROL_BYTES as usize;
 
-    /// Where each text ends in the dense bytes (u64 per row).
+    /// End offsets of the texts in the dense bytes (u64 per row).
     pub fn ends(&self) -> Range<usize> {
         abi::CONTROL_BYTES as usize..scan::expansion_bytes(self.rows) as usize
     }
@@ -61,12 +62,12 @@ impl Working {
     }
 }
 
-/// Writes where each text ends once all lie one behind the other, and how many bytes they take, to `working`. An error of the
-/// kernel that made the views is taken over.
+/// Computes the end offset of each text in a dense run, and the total number of bytes, into `working`. Takes over an
+/// error of the kernel that wrote the views.
 ///
 /// | name      | length            | unit                                  |
 /// |-----------|-------------------|---------------------------------------|
-/// | `views`   | at least `rows`   | 16-byte views; of no bytes where NULL |
+/// | `views`   | at least `rows`   | 16-byte views; empty for NULL         |
 /// | `working` | [`Working::bytes`] | bytes                                |
 ///
 /// # Errors
@@ -89,13 +90,13 @@ pub fn dense_ends(
     scan::running_sums(images, &sizes, rows, &expansion, &working.view(place.scratch())?, on)
 }
 
-/// Copies the texts to `out`, one behind the other, as [`dense_ends`] placed them.
+/// Copies the texts to `out`, one after the other, at the offsets of [`dense_ends`].
 ///
 /// | name      | length             | unit                                                        |
 /// |-----------|--------------------|-------------------------------------------------------------|
 /// | `views`   | at least `rows`    | 16-byte views                                               |
-/// | `reached` | any                | the buffers that the views lead to                          |
-/// | `working` | [`Working::bytes`] | what [`dense_ends`] wrote                                   |
+/// | `reached` | any                | the buffers that the views point into                       |
+/// | `working` | [`Working::bytes`] | output of [`dense_ends`]                                    |
 /// | `out`     | the control block's number of bytes | bytes                                      |
 ///
 /// # Errors
@@ -120,15 +121,16 @@ pub fn pack(
     Ok(())
 }
 
-/// Bytes of an arena before its texts.
+/// Bytes of an arena's header.
 pub const ARENA_HEAD_BYTES: u64 = 256;
-/// Bytes of a text, where nothing is known of it.
+/// Assumed bytes of a text of unknown length.
 const TYPICAL_BYTES: u64 = 32;
-/// Bytes that a text takes in an arena beyond its own.
+/// Bytes by which a text in an arena may be rounded up.
 const ROUNDED_BYTES: u64 = 8;
 
-/// Bytes of an arena for the texts that a launch makes: what the lengths of its columns and constants say, `times` as much where
-/// that was too little ([`ErrorCode::ArenaFull`](crate::codegen::ir::ErrorCode::ArenaFull)). 0 where it makes none.
+/// Bytes of an arena for the texts that a launch creates: an estimate from the lengths of its columns and constants,
+/// multiplied by `times` after an arena was too small
+/// ([`ErrorCode::ArenaFull`](crate::codegen::ir::ErrorCode::ArenaFull)). 0 if it creates no texts.
 pub fn arena_bytes(spec: &PipelineSpec, input: &Input<'_>, times: u64) -> u64 {
     let made = spec.graph.made_texts(&spec.roots());
     if made.is_empty() {
@@ -138,11 +140,11 @@ pub fn arena_bytes(spec: &PipelineSpec, input: &Input<'_>, times: u64) -> u64 {
     let mut sizes = Sizes { spec, input, rows, known: HashMap::new() };
     let rounding = rows * ROUNDED_BYTES;
     let all = made.iter().fold(0, |all: u64, node| all.saturating_add(sizes.of(*node)).saturating_add(rounding));
-    // Beyond what any device has, an allocation says so.
+    // Larger than any device's memory: the allocation reports it.
     all.saturating_mul(times).min(1 << 46).next_multiple_of(256) + ARENA_HEAD_BYTES
 }
 
-/// How many bytes texts have in all rows together, about.
+/// Estimates the total bytes of a node's texts over all rows.
 struct Sizes<'a> {
     spec: &'a PipelineSpec,
     input: &'a Input<'a>,
@@ -175,7 +177,7 @@ impl Sizes<'_> {
                     )
                 };
                 match stored {
-                    // Of an expanded pipeline a row may come several times.
+                    // In an expanded pipeline a source row may occur several times.
                     Some(physical @ (Physical::Text | Physical::LongText)) => {
                         let bytes = self.input.extents.iter().filter_map(|extent| column(extent, physical)).sum();
                         if self.spec.expanded { typical.max(bytes) } else { bytes }
@@ -224,7 +226,7 @@ impl Sizes<'_> {
         }
     }
 
-    /// A number that is the same in every row.
+    /// A number that is equal in every row.
     fn number(&self, id: NodeId) -> Option<u64> {
         let value = match self.spec.graph.node(id) {
             Node::Constant { bits } => *bits,
@@ -239,9 +241,9 @@ impl Sizes<'_> {
     }
 }
 
-/// What [`TextFunction::Upper`] or [`TextFunction::Lower`] makes of letters beyond ASCII: two bytes for each character of two
-/// bytes, the second 0 if it becomes one byte, both 0 where what it becomes is longer or depends on its neighbours; then a bit for
-/// each character of three bytes, set where it becomes another.
+/// Case table of [`TextFunction::Upper`] or [`TextFunction::Lower`] for letters beyond ASCII. Two bytes per character
+/// of two UTF-8 bytes: its mapping; the second is 0 if the mapping has one byte, both are 0 if the mapping is longer or
+/// depends on neighbours. Then one bit per character of three bytes, set if the case changes it.
 pub fn case_table(upper: bool) -> Vec<u8> {
     const TWO_BYTES: std::ops::Range<u32> = 0x80..0x800;
     const THREE_BYTES: std::ops::Range<u32> = 0x800..0x1_0000;
@@ -251,7 +253,7 @@ pub fn case_table(upper: bool) -> Vec<u8> {
     let mut table = Vec::with_capacity(2 * TWO_BYTES.len() + THREE_BYTES.len() / 8);
     for character in TWO_BYTES.filter_map(char::from_u32) {
         let becomes = other(character);
-        // A small sigma at the end of a word is another.
+        // The lower case of Σ at the end of a word is ς, not σ.
         let known = becomes.len() <= 2 && (upper || character != '\u{3a3}');
         let mut bytes = becomes.bytes().filter(|_| known);
         table.extend([bytes.next().unwrap_or(0), bytes.next().unwrap_or(0)]);
@@ -266,7 +268,7 @@ pub fn case_table(upper: bool) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    /// The kernels take it for granted.
+    /// The kernels rely on this.
     #[test]
     fn characters_of_four_bytes_from_1f000_on_have_one_case() {
         for character in (0x1_f000..=0x10_ffff).filter_map(char::from_u32) {

@@ -1,19 +1,20 @@
 //! Windows over ordered rows: ranks, values of other rows, aggregates over frames. Device side: `cuda/window.cu`.
 //!
 //! ```text
-//!   keys, order ── heads ──► Positions   where the partition and the peers of each row begin and end
+//!   keys, order ── heads ──► Positions   begin and end of the partition and the peers of each row
 //!   Positions ─┬─ rank ────► row_number, rank, dense_rank, percent_rank, cume_dist, ntile
 //!              ├─ take ────► lag, lead, first_value, last_value, nth_value
 //!              ├─ fold ────► count, sum, avg, min, max, variances: over a tree of states (window/fold.rs)
-//!              └─ list ────► array_agg: where each frame begins, and how many rows it has (window/list.rs)
-//!   values that count once: window/distinct.rs     medians and percentiles: window/percentile.rs
-//!   covariances, regression: window/pairs.rs       texts of frames: window/joined.rs
+//!              └─ list ────► array_agg: begin and length of each frame (window/list.rs)
+//!   DISTINCT arguments: window/distinct.rs         medians and percentiles: window/percentile.rs
+//!   covariances, regression: window/pairs.rs       string_agg: window/joined.rs
 //! ```
 //!
-//! NULL     a row whose argument is NULL is in no sum; whether it is taken, the caller says ([`Counted`]).
-//! Memory   [`positions_bytes`], and for each argument [`tree_bytes`] or [`counted_bytes`]; [`scratch_bytes`] for scans.
+//! NULL     a row whose argument is NULL is in no sum; the caller decides whether such rows count elsewhere
+//!          ([`Counted`]).
+//! Memory   [`positions_bytes`], and per argument [`tree_bytes`] or [`counted_bytes`]; [`scratch_bytes`] for scans.
 //! Waits    never: the number of rows stays on the device.
-//! Cost     of a frame: the logarithm of its rows, at most.
+//! Cost     per frame: at most logarithmic in its number of rows.
 
 mod distinct;
 mod fold;
@@ -41,22 +42,22 @@ pub use percentile::{Matrix, Place, matrix_bytes, matrix_scratch_bytes, ranks_by
 
 type Result<T> = std::result::Result<T, KernelError>;
 
-/// Rows that a thread block scans at a time.
+/// Rows that a thread block scans per step.
 const TILE_ROWS: u64 = tune::WINDOW_THREADS as u64 * 4;
-/// Most rows of a window: two sums of them fit one status word.
+/// Maximum rows of a window: two such counts fit one status word.
 pub const MAX_ROWS: u64 = (1 << 31) - 1;
-/// Most keys that tell rows apart.
+/// Maximum number of keys that define partitions and peers.
 pub const MAX_KEYS: usize = tune::SORT_FEW_KEYS as usize;
 /// Bytes before the row numbers of an order.
 const IDENTITY_NUMBERS: u64 = 256;
 
-/// How the ends of a frame are counted.
+/// Unit of the ends of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Units {
     Rows,
-    /// Of peers.
+    /// Counts peer groups.
     Groups,
-    /// By the distance of the order key; of its value, which may be an integer or the bits of a float.
+    /// Counts by distance of the order key's value, which may be an integer or the bits of a float.
     Range,
 }
 
@@ -69,26 +70,27 @@ pub enum Bound {
     Following(u64),
 }
 
-/// Which rows of its partition a row sees.
+/// Rows of its partition that a row's result covers.
 #[derive(Debug, Clone)]
 pub struct Frame {
     pub units: Units,
     pub start: Bound,
     pub end: Bound,
-    /// What distances of [`Units::Range`] are taken from: the ordered key.
+    /// Order key for [`Units::Range`]: distances are measured from its values.
     pub key: Option<FrameKey>,
 }
 
-/// The only order key, its rows in order.
+/// The only order key, as a column in row order.
 #[derive(Debug, Clone)]
 pub struct FrameKey {
     pub column: Column,
     pub descending: bool,
-    /// The ends of its SQL type, whose values may lie in fewer bits; `None` where no distance leaves it, as in floats.
+    /// Limits of the key's SQL type, whose values may be stored in fewer bits; `None` if no distance can leave the
+    /// type, as for floats.
     pub limits: Option<Range>,
 }
 
-/// An ordered column.
+/// A column in row order.
 #[derive(Debug, Clone)]
 pub struct Column {
     pub values: DeviceView,
@@ -96,7 +98,7 @@ pub struct Column {
     pub physical: Physical,
 }
 
-/// Where partitions and peers lie.
+/// Begin and end of the partition and the peers of each row.
 #[derive(Debug, Clone)]
 pub struct Positions {
     part_of: DeviceView,
@@ -105,35 +107,35 @@ pub struct Positions {
     group_starts: DeviceView,
 }
 
-/// Of a column with NULLs: how many rows before each are not NULL, and which these are.
+/// For a column with NULLs: per row the number of valid rows before it, and the positions of the valid rows.
 #[derive(Debug, Clone)]
 pub struct Counted {
     before: DeviceView,
     places: DeviceView,
 }
 
-/// A function of a row's place alone.
+/// A ranking function: it depends only on the row's position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ranking {
     RowNumber,
     Rank,
     DenseRank,
-    /// A double, as `CumeDist`; the others are u64.
+    /// A double, as is `CumeDist`; the other rankings are u64.
     PercentRank,
     CumeDist,
     Ntile(u64),
 }
 
-/// Which row's value is taken.
+/// Choice of the row whose value is taken.
 #[derive(Debug, Clone)]
 pub enum Taken {
-    /// So many rows further on in the partition; negative: before.
+    /// Distance to a later row of the partition; negative: to an earlier row.
     Shift(i64),
-    /// From the first row of the frame, which is 1, or from the last, which is -1.
+    /// Row number in the frame, counted from its first row (1) or from its last row (-1).
     Nth(i64, Frame),
 }
 
-/// Where a result is written: values of `physical`, and whole words of validity.
+/// Output of a window function: values of `physical`, and whole words of validity.
 #[derive(Debug, Clone)]
 pub struct Out {
     pub values: DeviceView,
@@ -141,7 +143,7 @@ pub struct Out {
     pub physical: Physical,
 }
 
-/// Rows in order, and where launches go.
+/// Ordered rows, and the stream for the launches.
 #[derive(Clone, Copy)]
 pub struct Window<'a> {
     pub images: &'a Images,
@@ -149,32 +151,32 @@ pub struct Window<'a> {
     pub on: &'a Stream,
 }
 
-/// Bytes of [`Positions`] of so many rows.
+/// Bytes of [`Positions`] of `rows` rows.
 pub fn positions_bytes(rows: u64) -> u64 {
     4 * list_bytes(rows)
 }
 
-/// Bytes of an order of so many rows.
+/// Bytes of an order of `rows` rows.
 pub fn identity_bytes(rows: u64) -> u64 {
     IDENTITY_NUMBERS + 4 * rows
 }
 
-/// Bytes of [`Counted`] of so many rows.
+/// Bytes of [`Counted`] of `rows` rows.
 pub fn counted_bytes(rows: u64) -> u64 {
     2 * list_bytes(rows)
 }
 
-/// Bytes of scratch that a scan of so many rows needs: the ticket and one status word a tile.
+/// Bytes of scratch for a scan of `rows` rows: the ticket and one status word per tile.
 pub fn scratch_bytes(rows: u64) -> u64 {
     8 + 8 * rows.div_ceil(TILE_ROWS).max(1)
 }
 
-/// A list with a number (u32) for each row, and one more.
+/// Bytes of a list with one number (u32) per row, and one more.
 fn list_bytes(rows: u64) -> u64 {
     (4 * (rows + 1)).next_multiple_of(256)
 }
 
-/// Of each level: its states, and the rows of one.
+/// Number of states of each level, and the rows that one state covers.
 fn levels(rows: u64) -> impl Iterator<Item = (u64, u64)> {
     let fanout = u64::from(tune::WINDOW_FANOUT);
     (1..=tune::WINDOW_LEVELS)
@@ -188,11 +190,12 @@ impl Window<'_> {
         self.rows.upper_bound()
     }
 
-    /// Finds partitions, which the first `partition` of `keys` tell apart, and peers, which all do. The keys' rows are numbered by
-    /// `order`, or in order themselves. `positions` has [`positions_bytes`], `scratch` [`scratch_bytes`].
+    /// Finds partitions (rows with equal first `partition` of `keys`) and peers (rows with all keys equal). `order`
+    /// holds the row numbers of the keys; without it the rows are in order. `positions` has [`positions_bytes`],
+    /// `scratch` [`scratch_bytes`].
     ///
     /// # Errors
-    /// [`KernelError::Shape`] if a length does not fit, from 2³¹ rows on, and for more than [`MAX_KEYS`] keys.
+    /// [`KernelError::Shape`] if a length does not fit, for 2³¹ rows or more, and for more than [`MAX_KEYS`] keys.
     pub fn heads(
         &self,
         keys: &[SortKey],
@@ -230,7 +233,7 @@ impl Window<'_> {
         Ok(Positions { part_of, group_of, part_starts, group_starts })
     }
 
-    /// The rows in the order in which they are. `order` has [`identity_bytes`]; what comes back reads it.
+    /// Writes the identity order. `order` has [`identity_bytes`]; the returned extent reads it.
     ///
     /// # Errors
     /// [`KernelError::Shape`] if a length does not fit.
@@ -240,7 +243,7 @@ impl Window<'_> {
         let values = order.view(IDENTITY_NUMBERS as usize..identity_bytes(self.bound()) as usize)?;
         control.fill(0, self.on)?;
         let kernel = self.images.kernel("window", "window_identity")?;
-        // No rows still give a control block.
+        // A launch over no rows still writes a control block.
         let launch = Launch::new(&kernel, self.striding(self.bound().max(1))).write(&control);
         let launch = match self.rows {
             ExtentRows::OnDevice { control, .. } => launch.read(control),
@@ -251,7 +254,7 @@ impl Window<'_> {
         Ok(ExtentInput { rows, columns: vec![Some(ColumnInput { values, validity: None, base: 0 })] })
     }
 
-    /// Counts the rows that are not NULL. `counted` has [`counted_bytes`], `scratch` [`scratch_bytes`].
+    /// Counts the valid rows. `counted` has [`counted_bytes`], `scratch` [`scratch_bytes`].
     ///
     /// # Errors
     /// [`KernelError::Shape`] if a length does not fit.
@@ -268,7 +271,7 @@ impl Window<'_> {
     /// Ranks the rows: u64 or doubles, none NULL.
     ///
     /// # Errors
-    /// [`KernelError::Shape`] if a length does not fit, and for no buckets.
+    /// [`KernelError::Shape`] if a length does not fit, and for an ntile of 0 buckets.
     pub fn rank(&self, positions: &Positions, ranking: Ranking, out: &DeviceView) -> Result<()> {
         expect_bytes("window", "ranks", out, 8 * self.bound())?;
         let (code, buckets) = match ranking {
@@ -285,11 +288,11 @@ impl Window<'_> {
         self.submit(launch.value(code).value(buckets).write(out))
     }
 
-    /// Takes for each row the value of another; where there is none it is `otherwise`, or NULL. Rows that are NULL do not count
-    /// where `counted` says which.
+    /// Writes for each row the value of another row; if that row does not exist, `otherwise` or NULL. With `counted`,
+    /// rows that are NULL are skipped.
     ///
     /// # Errors
-    /// [`KernelError::Shape`] if a length does not fit, and for the row number 0 of a frame.
+    /// [`KernelError::Shape`] if a length does not fit, and for row number 0 of a frame.
     pub fn take(
         &self,
         positions: &Positions,
@@ -331,7 +334,7 @@ impl Window<'_> {
         self.submit(out.put(launch))
     }
 
-    /// A grid for kernels that take tiles by ticket: no more blocks than can be resident are of use.
+    /// Grid for kernels that take tiles by ticket: at most as many blocks as can be resident.
     fn scanning(&self) -> LaunchConfig {
         let limits = self.images.device().limits();
         let resident = limits.multiprocessors * (limits.max_threads_per_multiprocessor / tune::WINDOW_THREADS).max(1);
@@ -339,7 +342,7 @@ impl Window<'_> {
         LaunchConfig::linear(blocks, tune::WINDOW_THREADS)
     }
 
-    /// A grid for kernels whose threads stride over `items`.
+    /// Grid for kernels whose threads stride over `items`.
     fn striding(&self, items: u64) -> LaunchConfig {
         striding(self.images.device(), items, tune::WINDOW_THREADS)
     }
@@ -357,7 +360,7 @@ impl Window<'_> {
     }
 }
 
-/// Lists of numbers in one buffer.
+/// Views of `count` lists of numbers in one buffer.
 fn lists(what: &'static str, of: &DeviceView, rows: u64, count: u64) -> Result<Vec<DeviceView>> {
     let each = list_bytes(rows);
     expect_bytes("window", what, of, count * each)?;
@@ -370,7 +373,7 @@ fn put_address(bytes: &mut Vec<u8>, view: Option<&DeviceView>) {
 }
 
 impl Positions {
-    /// The number of each row's partition (u32).
+    /// Partition number of each row (u32).
     pub fn part_of(&self) -> &DeviceView {
         &self.part_of
     }
@@ -417,7 +420,7 @@ impl Out {
     }
 }
 
-/// `struct Frame` in window.cuh.
+/// Bytes of `struct Frame` in window.cuh.
 const FRAME_BYTES: usize = 88;
 
 impl Frame {

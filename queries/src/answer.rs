@@ -1,13 +1,13 @@
-//! Answers as typed values: are two the same, and what is one's digest?
+//! Query answers as typed values: comparison and digest.
 //!
 //! ```text
 //!   [2, "b", 1.0]      [1, "a", NULL]
 //!   [1, "a", NULL]  ≡  [2, "b", 1.0000000000001]      rows in any order, floats within a tolerance
 //! ```
 //!
-//! NULL   equals NULL.   NaN   equals NaN.   Types   must be the same, but for the three layouts of text.
-//! Rows   are compared in order when the caller says that order matters; as bags otherwise.
-//! Rules  of a suite's own (a tolerance per column, a top-100 cut, a share of labels) are [`Check`](crate::Check)'s.
+//! NULL   equals NULL.   NaN   equals NaN.   Types   must be equal, except that the three text layouts count as one.
+//! Rows   are compared in order if the caller requests it, else as bags.
+//! Rules  of a suite (a tolerance per column, a top-100 cut, a share of labels) are in [`Check`](crate::Check).
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -18,21 +18,21 @@ use millpond::datafusion::arrow::error::ArrowError;
 use millpond::datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use serde::Deserialize;
 
-/// Relative difference allowed between two f64.
+/// Relative tolerance of f64 values.
 pub const F64_TOLERANCE: f64 = 1e-9;
-/// Relative difference allowed between two f32.
+/// Relative tolerance of f32 values.
 pub const F32_TOLERANCE: f64 = 1e-5;
 
-/// How far two numbers may be apart: either bound will do.
+/// Tolerance between two numbers: one satisfied bound suffices.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tolerance {
-    /// A share of the greater of the two.
+    /// Relative to the greater magnitude of the two.
     #[serde(default)]
     pub relative: f64,
     #[serde(default)]
     pub absolute: f64,
-    /// What every value must reach, besides.
+    /// Minimum of every value, in addition.
     pub at_least: Option<f64>,
 }
 
@@ -41,35 +41,35 @@ impl Tolerance {
     const F32: Tolerance = Tolerance { relative: F32_TOLERANCE, absolute: 0.0, at_least: None };
 
     pub(crate) fn close(self, a: f64, b: f64) -> bool {
-        // An infinity is within any tolerance of everything, so only finite numbers are compared by it.
+        // An infinity is within any tolerance of every number, so tolerances apply to finite numbers only.
         let apart = (a - b).abs();
         let near = apart <= self.absolute || apart <= self.relative * a.abs().max(b.abs());
         a == b || (a.is_nan() && b.is_nan()) || (a.is_finite() && b.is_finite() && near)
     }
 }
 
-/// How two answers differ; the message names the first place.
+/// Difference between two answers; the message contains its first position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference(pub(crate) String);
 
 impl Difference {
-    /// The difference is in the table `name`, not in the answer.
+    /// Prefixes the difference with the name of its table.
     pub fn in_part(self, name: &str) -> Difference {
         Difference(format!("{name}: {}", self.0))
     }
 
-    /// The rows have a type without a text form.
+    /// Difference for rows that cannot be compared as text.
     pub fn unreadable(error: &ArrowError) -> Difference {
         Difference(format!("the rows cannot be compared: {error}"))
     }
 
-    /// A suite has rules for a table that the query does not make.
+    /// Difference for a table named in a suite's rules that the query does not create.
     pub fn unknown_part(name: &str, known: &[&str]) -> Difference {
         let known = if known.is_empty() { "no tables beside its answer".to_string() } else { known.join(", ") };
         Difference(format!("suite.toml has rules for a part {name}, but the query makes {known}"))
     }
 
-    /// A query that gave a table before did not give it again.
+    /// Difference for a table that an earlier run created and this one did not.
     pub fn missing_part(name: &str) -> Difference {
         Difference(format!("{name}: not there"))
     }
@@ -81,7 +81,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// One value of an answer. Everything but floats compares exactly, by its type's own text.
+/// One value of an answer. Floats compare by tolerance, all other types exactly by their text form.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Value {
     Null,
@@ -117,7 +117,7 @@ impl Value {
         }
     }
 
-    /// Text for sorting and for the digest: floats to the digits that their tolerance leaves meaningful.
+    /// Text for sorting and for the digest: floats with the digits that are significant within their tolerance.
     fn key(&self) -> String {
         match self {
             Value::Null => "\u{0}".to_string(),
@@ -128,7 +128,7 @@ impl Value {
     }
 }
 
-/// An answer: its columns' types and its rows.
+/// An answer: column types and rows.
 #[derive(Debug, Clone)]
 pub struct Answer {
     pub(crate) names: Vec<String>,
@@ -137,10 +137,10 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Takes the rows of `batches`.
+    /// Reads the rows of `batches`.
     ///
     /// # Errors
-    /// Arrow's, for a type that has no text form.
+    /// Arrow's error for a type without a text form.
     pub fn try_new(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<Answer, ArrowError> {
         let names = schema.fields().iter().map(|field| field.name().clone()).collect();
         let types = schema.fields().iter().map(|field| text_as_one(field.data_type())).collect();
@@ -156,15 +156,16 @@ impl Answer {
         self.rows.len()
     }
 
-    /// Sixteen hexadecimal digits that equal answers share, whatever the order of their rows.
+    /// Sixteen hexadecimal digits, equal for equal answers in any row order.
     ///
-    /// Floats enter with eight significant digits (f64) or four (f32), so that answers within the tolerance nearly always
-    /// agree; two that straddle a rounding step do not. [`compare`] is the judge, the digest a fingerprint.
+    /// Floats contribute eight significant digits (f64) or four (f32), so that answers within the tolerance nearly
+    /// always agree; two values on different sides of a rounding step do not. [`compare`] decides equality, the digest
+    /// is a fingerprint.
     pub fn digest(&self) -> String {
         Answer::digest_of(self.num_rows(), self.row_hashes())
     }
 
-    /// FNV-1a per row, summed, so that the order of rows does not matter.
+    /// FNV-1a per row, summed, so that the row order does not matter.
     pub(crate) fn row_hashes(&self) -> u64 {
         let fnv = |text: &str, seed: u64| {
             text.bytes().fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
@@ -179,8 +180,8 @@ impl Answer {
     }
 }
 
-/// Rows in an order that equal answers share: by exact columns first, so that rows that differ only within a
-/// float's tolerance still pair up, then by the floats. `beside` is a column that does not count.
+/// Sorts rows by exact columns first, so that rows within a float's tolerance still pair up, then by floats. The column
+/// `beside` is ignored.
 pub(crate) fn sorted(rows: &[Vec<Value>], beside: Option<usize>) -> Vec<&Vec<Value>> {
     let mut rows: Vec<&Vec<Value>> = rows.iter().collect();
     let counts = |(column, value): &(usize, &Value)| Some(*column) != beside && !matches!(value, Value::Float { .. });
@@ -197,10 +198,10 @@ pub(crate) fn sorted(rows: &[Vec<Value>], beside: Option<usize>) -> Vec<&Vec<Val
     keyed.into_iter().map(|(_, row)| row).collect()
 }
 
-/// Says whether two answers are the same, or where they first differ.
+/// Compares two answers.
 ///
 /// # Errors
-/// The [`Difference`].
+/// The first [`Difference`].
 pub fn compare(expected: &Answer, actual: &Answer, in_order: bool) -> Result<(), Difference> {
     same_shape(expected, actual)?;
     let (left, right) = if in_order {
@@ -216,7 +217,7 @@ pub fn compare(expected: &Answer, actual: &Answer, in_order: bool) -> Result<(),
     Ok(())
 }
 
-/// Columns of the same types, and as many rows.
+/// Checks for equal column types and row counts.
 pub(crate) fn same_shape(expected: &Answer, actual: &Answer) -> Result<(), Difference> {
     if expected.types != actual.types {
         return Err(Difference(format!("expected columns {:?}, got {:?}", expected.types, actual.types)));
@@ -244,7 +245,7 @@ pub(crate) fn text_as_one(data_type: &DataType) -> DataType {
 }
 
 fn values(column: &ArrayRef) -> Result<Vec<Value>, ArrowError> {
-    // A NULL may be a value of a dictionary or a run.
+    // A NULL may be a value of a dictionary or of a run.
     let nulls = column.logical_nulls();
     let is_null = |row: usize| nulls.as_ref().is_some_and(|nulls| nulls.is_null(row));
     let present = |row: usize, value: Value| if is_null(row) { Value::Null } else { value };

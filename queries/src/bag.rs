@@ -1,11 +1,12 @@
-//! Large tables as bags: the same rows, bit for bit, in any order?
+//! Comparison of large tables as bags: equal rows, bit for bit, in any order.
 //!
 //! ```text
-//!   batches ─► arrow's row format (bytes that compare as the columns do) ─► sorted on every core ─► compared
+//!   batches ─► arrow's row format (bytes that compare as the columns do) ─► sorted on all cores ─► compared
 //! ```
 //!
-//! Quick    no value becomes a string: as strings the 49 million rows that gpu-bdb's Q02 makes at scale 10 took 94 seconds to compare.
-//! No       means only that they are not the same bits: floats within a tolerance are [`Check`](crate::Check)'s to judge.
+//! Speed    no value is converted to a string: with strings, comparing the 49 million rows of gpu-bdb's Q02 at scale 10
+//!          took 94 seconds.
+//! No       means different bits: [`Check`](crate::Check) judges floats within a tolerance.
 
 use millpond::datafusion::arrow::array::ArrayRef;
 use millpond::datafusion::arrow::compute::cast;
@@ -23,10 +24,10 @@ impl Rows {
         self.batches.iter().map(RecordBatch::num_rows).sum()
     }
 
-    /// [`Answer::digest`] of the rows, a batch at a time.
+    /// [`Answer::digest`] of the rows, one batch at a time.
     ///
     /// # Errors
-    /// Arrow's, for a type that has no text form.
+    /// Arrow's error for a type without a text form.
     pub fn digest(&self) -> Result<String, ArrowError> {
         let of_batch = |batch: &RecordBatch| -> Result<u64, ArrowError> {
             Ok(Answer::try_new(&self.schema, std::slice::from_ref(batch))?.row_hashes())
@@ -36,10 +37,11 @@ impl Rows {
     }
 }
 
-/// True when both hold the same rows, as often, in any order. The layouts of text are one; any other type must be the same.
+/// Whether both contain equal rows, equally often, in any order. All text layouts count as one type; other types must
+/// be equal.
 ///
 /// # Errors
-/// Arrow's, for a type that has no row format.
+/// Arrow's error for a type without a row format.
 pub fn same_bag(expected: &Rows, actual: &Rows) -> Result<bool, ArrowError> {
     if expected.num_rows() != actual.num_rows() || types(&expected.schema) != types(&actual.schema) {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! What a suite asks of two answers before it calls them equal.
+//! Equality rules of a suite for two answers.
 //!
 //! ```text
 //!   suite.toml                                                  two answers
@@ -6,12 +6,12 @@
 //!   absolute = 0.005                                       ──►  equal, or the first difference
 //! ```
 //!
-//! Columns    a tolerance of their own, and a least value; integers and decimals are then compared as numbers. Others: exact,
+//! Columns    a tolerance and a minimum per column; integers and decimals are then compared as numbers. Others: exact,
 //!            floats by their type.
-//! Cut        the last rows of a list that is cut by a computed number may change places with rows beyond the cut.
-//! Border     rows whose computed number is on the border of a filter may be in one answer and not in the other.
-//! Agreement  of a share of the rows is enough in one column: labels and predictions.
-//! Order      rows are compared in order where the query says ORDER BY, as bags otherwise.
+//! Cut        the last rows of a list cut off at a computed number may be exchanged with rows beyond the cut.
+//! Border     rows whose computed number is close to the bound of a filter may be in one answer only.
+//! Agreement  only a share of the rows must agree in one column: labels and predictions.
+//! Order      rows are compared in order if the query has an ORDER BY, else as bags.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,11 +20,11 @@ use serde::Deserialize;
 
 use crate::answer::{Answer, Difference, Tolerance, Value, differs, same_shape, sorted};
 
-/// The rules of one answer. Without any, answers are compared as [`compare`](crate::answer::compare) does.
+/// Rules for one answer. Without rules, answers are compared by [`compare`](crate::answer::compare).
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Check {
-    /// By the column's name.
+    /// By column name.
     #[serde(default)]
     pub columns: BTreeMap<String, Tolerance>,
     pub cut: Option<Cut>,
@@ -33,28 +33,29 @@ pub struct Check {
     pub agreement: Option<Agreement>,
 }
 
-/// A list that ends at a LIMIT, sorted by a computed number.
+/// A list with a LIMIT, sorted by a computed number.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cut {
-    /// What the list is sorted by.
+    /// The column that sorts the list.
     pub column: String,
-    /// So many rows must be the same whatever their number; a later one may be another if it is as good as the last.
+    /// Number of first rows that must be equal; a later row may differ if its number equals the last row's within the
+    /// tolerance.
     pub firm_rows: usize,
     pub relative: f64,
 }
 
-/// A filter by a computed number.
+/// A filter on a computed number.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Border {
     pub column: String,
-    /// The number of the filter, and how near to it a row does not count.
+    /// The bound of the filter, and the distance from it within which rows are ignored.
     pub at: f64,
     pub within: f64,
 }
 
-/// A column in which a share of the rows must agree.
+/// A column of which only a share of the rows must agree.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Agreement {
@@ -63,7 +64,7 @@ pub struct Agreement {
 }
 
 impl Check {
-    /// Every column that the rules name, for whoever wants to know that it exists.
+    /// Every column named in the rules, to check that it exists.
     pub fn named_columns(&self) -> impl Iterator<Item = &str> {
         let tolerances = self.columns.keys().map(String::as_str);
         let borders = self.border.iter().map(|border| border.column.as_str());
@@ -71,10 +72,10 @@ impl Check {
         tolerances.chain(borders).chain(cut).chain(self.agreement.iter().map(|a| a.column.as_str()))
     }
 
-    /// Refuses numbers that no rule can mean.
+    /// Checks the numbers of the rules.
     ///
     /// # Errors
-    /// The rule, its value, and what it may be.
+    /// The rule, its value, and the valid values.
     pub(crate) fn validate(&self) -> Result<(), String> {
         let distance = |rule: String, value: f64| match value.is_finite() && value >= 0.0 {
             true => Ok(()),
@@ -104,10 +105,10 @@ impl Check {
         }
     }
 
-    /// Says whether two answers are the same by these rules, or where they first differ.
+    /// Compares two answers by these rules.
     ///
     /// # Errors
-    /// The [`Difference`]; also when a rule names a column that the answers do not have.
+    /// The first [`Difference`]; also if a rule names a column that is missing in the answers.
     pub fn verify(&self, expected: &Answer, actual: &Answer, in_order: bool) -> Result<(), Difference> {
         if let Some(missing) = self.named_columns().find(|name| !expected.names.iter().any(|column| column == name)) {
             let known = expected.names.join(", ");
@@ -157,7 +158,7 @@ impl Check {
         Err(Difference(format!("{column} differs in {disagree} of {rows} rows; at most {allowed} may")))
     }
 
-    /// An answer without its rows on a border, whose columns with a tolerance hold numbers.
+    /// The answer without rows on a border, and with numbers in the columns with a tolerance.
     fn prepared<'a>(&self, answer: &'a Answer) -> Cow<'a, Answer> {
         if self.columns.is_empty() && self.border.is_empty() {
             return Cow::Borrowed(answer);
@@ -184,7 +185,7 @@ fn place(answer: &Answer, column: &str) -> Option<usize> {
     answer.names.iter().position(|name| name == column)
 }
 
-/// The number at which a list ends.
+/// The number of the last row of a cut list.
 struct CutValue {
     column: usize,
     firm_rows: usize,
@@ -200,7 +201,7 @@ impl CutValue {
         Some(CutValue { column, firm_rows: cut.firm_rows, value, tolerance })
     }
 
-    /// Both rows are as good as the last.
+    /// Whether both rows are equal to the last row within the tolerance.
     fn forgives(&self, row: usize, a: &[Value], b: &[Value]) -> bool {
         let as_good = |row: &[Value]| row[self.column].number().is_some_and(|x| self.tolerance.close(x, self.value));
         row >= self.firm_rows && as_good(a) && as_good(b)
@@ -262,7 +263,7 @@ mod tests {
         let a = answer(&[1, 2, 3], &[9.0, 5.0, 5.0]);
         assert_eq!(rules.verify(&a, &answer(&[1, 3, 2], &[9.0, 5.0, 5.0 + 1e-10]), true), Ok(()));
         assert_eq!(rules.verify(&a, &answer(&[1, 2, 7], &[9.0, 5.0, 5.0]), true), Ok(()));
-        // Not the firm rows, and not a row that is better than the last.
+        // The first rows must be equal, and so must rows better than the last one.
         assert!(rules.verify(&a, &answer(&[7, 2, 3], &[9.0, 5.0, 5.0]), true).is_err());
         assert!(rules.verify(&a, &answer(&[1, 7, 3], &[9.0, 6.0, 5.0]), true).is_err());
     }

@@ -1,12 +1,12 @@
-//! Query suites of Millpond: SQL text, parameters, functions, answers and what makes two of them equal.
+//! Query suites of Millpond: SQL text, parameters, functions, answers and their comparison.
 //!
 //! ```text
 //!   Suite::open("tpch" | "gpu-bdb" | "./folder") ─► Suite { tables, queries: [Query { id, sql, check, step }] }
 //!   answers ─► Check::verify(expected, actual) ─► equal | difference
 //! ```
 //!
-//! Order     an answer's rows count in order only where the query says ORDER BY; [`answer::compare`] is told so.
-//! Tolerance decimals and integers exactly; f64 within 1e-9 and f32 within 1e-5, relative; a suite's own rules where it has some.
+//! Order     rows are compared in order only if the query has an ORDER BY; the caller of [`answer::compare`] says so.
+//! Tolerance decimals and integers are exact; f64 within 1e-9, f32 within 1e-5, relative; a suite may have other rules.
 
 #![forbid(unsafe_code)]
 

@@ -1,19 +1,19 @@
-//! Parameters of queries: values of suite.toml or of the command line, written into the SQL as literals.
+//! Query parameters: values from suite.toml or the command line, inserted into the SQL as literals.
 //!
 //! ```text
 //!   [parameters]  categories = [1, 2, 3]   kind = "it's"        IN ($categories) AND k = $kind
 //!   --param categories=4,5                                 ──►  IN (4, 5) AND k = 'it''s'
 //! ```
 //!
-//! Types   are those of the defaults: integer, float, text, or a list of one of them. A list is written with commas.
-//! Text    in strings, quoted names and comments is left alone.
+//! Types   are the types of the defaults: integer, float, text, or a list of one of them, separated by commas.
+//! Text    in strings, quoted names and comments is unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Deserializer};
 
-/// A value that SQL can be given.
+/// A parameter value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Parameter {
     Integer(i64),
@@ -34,7 +34,7 @@ impl<'de> Deserialize<'de> for Parameter {
 pub type Parameters = BTreeMap<String, Parameter>;
 
 impl Parameter {
-    /// The value of suite.toml.
+    /// Converts a value of suite.toml.
     fn of(value: toml::Value) -> Result<Parameter, String> {
         use toml::Value;
         let refused = |what: &str| {
@@ -71,10 +71,10 @@ impl Parameter {
         }
     }
 
-    /// A value of the same type, from text.
+    /// Parses a value of this value's type.
     ///
     /// # Errors
-    /// What the type takes, in words.
+    /// A description of valid values.
     pub fn parse_like(&self, text: &str) -> Result<Parameter, &'static str> {
         fn each<T: std::str::FromStr>(text: &str, expected: &'static str) -> Result<Vec<T>, &'static str> {
             text.split(',').map(|item| item.trim().parse().map_err(|_| expected)).collect()
@@ -103,7 +103,7 @@ impl Parameter {
         }
     }
 
-    /// The value as a float; integers are floats, too.
+    /// The value as a float; integers are converted.
     pub fn float(&self) -> Option<f64> {
         match self {
             Parameter::Integer(value) => Some(*value as f64),
@@ -117,16 +117,16 @@ fn finite(number: f64) -> Result<f64, &'static str> {
     if number.is_finite() { Ok(number) } else { Err("a finite number") }
 }
 
-/// As SQL writes it.
+/// The value as an SQL literal.
 impl fmt::Display for Parameter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fn list<T>(f: &mut fmt::Formatter<'_>, items: &[T], write: impl Fn(&T) -> String) -> fmt::Result {
-            // An empty list holds nothing, as `IN (NULL)` does.
+            // `IN (NULL)` matches nothing, like an empty list.
             let text =
                 if items.is_empty() { "NULL".into() } else { items.iter().map(write).collect::<Vec<_>>().join(", ") };
             f.write_str(&text)
         }
-        // `{:?}` keeps the point of a float, so that it stays one in SQL.
+        // `{:?}` prints a decimal point, so that the literal stays a float in SQL.
         let float = |value: &f64| format!("{value:?}");
         let text = |value: &String| format!("'{}'", value.replace('\'', "''"));
         match self {
@@ -140,21 +140,21 @@ impl fmt::Display for Parameter {
     }
 }
 
-/// A `$name` without a value, and the line that it is on, from 1.
+/// A `$name` without a value, and its line number, counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownPlaceholder {
     pub name: String,
     pub line: usize,
 }
 
-/// A part of a query's text.
+/// Part of a query's text.
 enum Piece<'a> {
     Text(&'a str),
-    /// `$name`, and the line that it is on, from 1.
+    /// `$name` and its line number, counted from 1.
     Name(&'a str, usize),
 }
 
-/// The text, cut at every `$name` that is neither in a string, nor in a quoted name, nor in a comment.
+/// Splits the text at every `$name` outside strings, quoted names and comments.
 fn pieces(sql: &str) -> Vec<Piece<'_>> {
     let (mut pieces, mut start, mut at) = (Vec::new(), 0, 0);
     while let Some(next) = sql[at..].chars().next() {
@@ -178,7 +178,7 @@ fn pieces(sql: &str) -> Vec<Piece<'_>> {
     pieces
 }
 
-/// The names of every `$name` in a text.
+/// The names of all `$name` placeholders in a text.
 pub fn names(sql: &str) -> BTreeSet<&str> {
     pieces(sql)
         .into_iter()
@@ -186,10 +186,10 @@ pub fn names(sql: &str) -> BTreeSet<&str> {
         .collect()
 }
 
-/// Writes values in the place of every `$name`.
+/// Replaces every `$name` with its value.
 ///
 /// # Errors
-/// The first `$name` that has no value.
+/// The first `$name` without a value.
 pub fn substitute(sql: &str, parameters: &Parameters) -> Result<String, UnknownPlaceholder> {
     let mut out = String::with_capacity(sql.len() + 64);
     for piece in pieces(sql) {

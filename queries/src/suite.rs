@@ -1,13 +1,14 @@
-//! Suites: those that travel inside the binary, and folders of `.sql` files.
+//! Query suites: embedded in the binary, or folders of `.sql` files.
 //!
 //! ```text
 //!   tpch, gpu-bdb ─┐                                       q01.sql  with $parameters ─┐
 //!   path/to/folder ┴─► suite.toml + *.sql ─► Suite { tables, functions, queries: [Query { sql, check, step }] }
 //! ```
 //!
-//! Query      one file: statements separated by `;`. `CREATE TABLE … AS` and `CREATE VIEW` prepare, the last one is the answer.
+//! Query      one file of statements separated by `;`. `CREATE TABLE … AS` and `CREATE VIEW` prepare; the last one is
+//!            the answer.
 //! Parameters `$name` in the SQL; defaults in `[parameters]` (all queries) and `[query.ID.parameters]` (one).
-//! Errors     name the file, the key in it, and what would work.
+//! Errors     contain the file, the key in it, and valid values.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,15 +23,16 @@ use crate::tpch;
 /// A set of queries over a set of tables.
 #[derive(Debug, Clone)]
 pub struct Suite {
-    /// The name on the command line.
+    /// Name on the command line.
     pub name: String,
-    /// One sentence for people.
+    /// Title for people, one sentence.
     pub title: String,
-    /// Tables that the queries read; each is `TABLE.parquet` or a folder `TABLE` in the data folder. `None`: all that are there.
+    /// Tables read by the queries: `TABLE.parquet` or a folder `TABLE` in the data folder. `None`: all tables found
+    /// there.
     pub tables: Option<Vec<String>>,
-    /// Functions of `millpond_queries::functions` that the queries call.
+    /// Functions of `millpond_queries::functions` used by the queries.
     pub functions: Vec<String>,
-    /// The command that makes the data, if one is known.
+    /// Command that generates the data, if known.
     pub data_command: Option<String>,
     pub queries: Vec<Query>,
 }
@@ -38,23 +40,23 @@ pub struct Suite {
 /// One query of a suite.
 #[derive(Debug, Clone)]
 pub struct Query {
-    /// `q01`, `q02`, …: the file's name without its ending.
+    /// `q01`, `q02`, …: the file name without its extension.
     pub id: String,
-    /// The text to run: parameters are values in it.
+    /// The SQL text with parameter values inserted.
     pub sql: String,
     pub parameters: Parameters,
-    /// What makes two answers equal.
+    /// Equality rules for two of its answers.
     pub check: Check,
-    /// What makes two of its prepared or derived tables equal, by the table's name.
+    /// Equality rules for its prepared or derived tables, by table name.
     pub parts: BTreeMap<String, Check>,
-    /// What SQL does not say: derived tables and a text.
+    /// Step after the SQL: derived tables and a text.
     pub step: Option<gpu_bdb::Step>,
-    /// As in the file.
+    /// The SQL text of the file, with placeholders.
     template: String,
     file: String,
 }
 
-/// Why a suite or a query could not be chosen.
+/// Error of selecting a suite or a query.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SuiteError {
@@ -120,7 +122,7 @@ struct Entry {
     parts: BTreeMap<String, Check>,
 }
 
-/// A suite's files, as they lie in its folder.
+/// Files of a suite, as in its folder.
 struct Files {
     manifest: &'static str,
     queries: &'static [(&'static str, &'static str)],
@@ -151,19 +153,19 @@ const SUITES: &[(&str, Files)] = &[
 ];
 
 impl Suite {
-    /// The suite of that name, or of that folder: anything with a `/`, a `\` or a leading `.`.
+    /// Opens the suite by its name, or by its folder: anything with a `/`, a `\` or a leading `.`.
     ///
     /// # Errors
-    /// [`SuiteError::UnknownSuite`] with the names that exist; what [`from_folder`](Self::from_folder) gives.
+    /// [`SuiteError::UnknownSuite`] with the existing names; the errors of [`from_folder`](Self::from_folder).
     pub fn open(name_or_path: &str) -> Result<Suite, SuiteError> {
         let is_path = name_or_path.contains(['/', '\\']) || name_or_path.starts_with('.');
         if is_path { Self::from_folder(Path::new(name_or_path)) } else { Self::named(name_or_path) }
     }
 
-    /// The suite of that name.
+    /// Opens the embedded suite called `name`.
     ///
     /// # Errors
-    /// [`SuiteError::UnknownSuite`] with the names that exist.
+    /// [`SuiteError::UnknownSuite`] with the existing names.
     pub fn named(name: &str) -> Result<Suite, SuiteError> {
         let known = || SUITES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
         let (_, files) = SUITES
@@ -174,10 +176,10 @@ impl Suite {
         Self::of(Path::new(name), files.manifest, queries)
     }
 
-    /// The suite that lies in `folder`: `suite.toml`, and one `.sql` file for each query.
+    /// Opens the suite in `folder`: `suite.toml`, and one `.sql` file per query.
     ///
     /// # Errors
-    /// Every [`SuiteError`] about files.
+    /// Any [`SuiteError`] about files.
     pub fn from_folder(folder: &Path) -> Result<Suite, SuiteError> {
         let unreadable = |path: &Path| {
             let path = path.to_path_buf();
@@ -185,7 +187,7 @@ impl Suite {
         };
         let read = |path: &Path| {
             let text = std::fs::read_to_string(path).map_err(unreadable(path))?;
-            // Some editors begin every file with a byte order mark.
+            // Some editors write a byte order mark at the start of files.
             Ok::<_, SuiteError>(text.strip_prefix('\u{feff}').map(str::to_string).unwrap_or(text))
         };
         let file = folder.join("suite.toml");
@@ -198,7 +200,7 @@ impl Suite {
                 queries.push((id, read(&path)?));
             }
         }
-        // q2 before q10: by number where the names have one.
+        // q2 before q10: by number if the names have one.
         queries.sort_by_cached_key(|(id, _)| (number(id).unwrap_or(u32::MAX), id.clone()));
         Self::of(folder, &manifest, queries)
     }
@@ -255,10 +257,10 @@ impl Suite {
         })
     }
 
-    /// The query called `id`, by its file's name or its number: `q01`, `01` or `1`.
+    /// The query called `id`, by file name or number: `q01`, `01` or `1`.
     ///
     /// # Errors
-    /// [`SuiteError::UnknownQuery`] with the range that exists.
+    /// [`SuiteError::UnknownQuery`] with the existing range.
     pub fn query(&self, id: &str) -> Result<&Query, SuiteError> {
         self.place(id).map(|place| &self.queries[place])
     }
@@ -279,7 +281,7 @@ impl Suite {
         })
     }
 
-    /// A query with other constants: those of its `run`th run under `seed`, as TPC-H draws them.
+    /// The query with other constants, drawn as TPC-H specifies: those of run number `run` under `seed`.
     ///
     /// # Errors
     /// [`SuiteError::NoOtherConstants`] for the queries of other suites.
@@ -291,10 +293,10 @@ impl Suite {
         }
     }
 
-    /// Gives a parameter another value: `NAME=VALUE` in every query that has it, `QUERY.NAME=VALUE` in one.
+    /// Sets a parameter: `NAME=VALUE` in every query that has it, `QUERY.NAME=VALUE` in one query.
     ///
     /// # Errors
-    /// [`SuiteError`] for another form, a name that no query has, and a value of another type than the default.
+    /// [`SuiteError`] for a malformed text, an unknown name, and a value of another type than the default.
     pub fn set_parameter(&mut self, text: &str) -> Result<(), SuiteError> {
         let (name, value) = text.split_once('=').map(|(name, value)| (name.trim(), value)).ok_or_else(|| {
             let first = self.queries.iter().flat_map(|query| &query.parameters).next();
@@ -333,12 +335,12 @@ impl Suite {
 }
 
 impl Query {
-    /// The file that its text comes from, or its id where there is none.
+    /// The file of its text, or its id if there is none.
     pub fn file(&self) -> &str {
         &self.file
     }
 
-    /// A query that stands alone.
+    /// A query without a suite.
     ///
     /// # Errors
     /// [`SuiteError::Placeholder`] for any `$name`.
@@ -351,7 +353,7 @@ impl Query {
         Ok(query)
     }
 
-    /// Writes the parameters' values into the text.
+    /// Inserts the parameter values into the text.
     fn fill(&mut self) -> Result<(), SuiteError> {
         self.sql = substitute(&self.template, &self.parameters).map_err(|unknown| {
             let known = self.parameters.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -362,7 +364,7 @@ impl Query {
     }
 }
 
-/// True for a name that is a file's name everywhere, and leads into no other folder.
+/// Whether the name is a valid file name on every system, without a path.
 fn is_plain(table: &str) -> bool {
     !table.is_empty() && table.chars().all(|letter| letter.is_alphanumeric() || letter == '_')
 }
@@ -372,7 +374,7 @@ fn number(id: &str) -> Option<u32> {
     id.trim().trim_start_matches(['q', 'Q']).parse().ok()
 }
 
-/// A value as the command line takes it.
+/// The value in the form of the command line.
 fn plain(value: &Parameter) -> String {
     match value {
         Parameter::Text(text) => text.clone(),

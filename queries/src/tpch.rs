@@ -1,20 +1,21 @@
-//! TPC-H's substitution parameters: other constants for each run of its queries.
+//! TPC-H substitution parameters: other constants for each run of a query.
 //!
 //! ```text
 //!   q06.sql  DATE '1994-01-01' · 0.06 ± 0.01 · < 24  ── seed 7, run 2 ──►  DATE '1996-01-01' · 0.03 ± 0.01 · < 25
 //! ```
 //!
-//! After   TPC-H 3.0.1, §2.4, "Substitution Parameters" of each query: domains as there, drawn by a generator of our own.
-//! Kept    the fraction of query 11: it belongs to the scale of the data, and the text has one for all scales.
-//! Lists   of nations, colours, containers and so on are those of the generator.
+//! After   TPC-H 3.0.1, §2.4, "Substitution Parameters" of each query: domains as specified, drawn by our own
+//!         generator.
+//! Kept    the fraction of query 11: it depends on the scale factor, and the text has one value for all scale factors.
+//! Lists   of nations, colors, containers etc. are those of the data generator.
 
 use std::fmt::Display;
 
 use millpond_data::rng::ColumnRng;
 use tpchgen::distribution::{Distribution, Distributions};
 
-/// The text of query `id` (`q01` to `q22`) with other constants: those of the `run`th run under `seed`. `None` for another id and
-/// for another text than this suite's, which lacks a constant that would be replaced.
+/// The text of query `id` (`q01` to `q22`) with other constants: those of run number `run` under `seed`. `None` for
+/// another id, and for a text that lacks one of the constants to replace.
 pub fn with_parameters(id: &str, sql: &str, seed: u64, run: u64) -> Option<String> {
     let number: u64 = id.strip_prefix('q')?.parse().ok()?;
     let mut draw = Draw { rng: ColumnRng::new(seed, number), next: run << 32 };
@@ -24,7 +25,7 @@ pub fn with_parameters(id: &str, sql: &str, seed: u64, run: u64) -> Option<Strin
 /// The region of each nation, in the order of the generator's lists.
 const REGIONS: [usize; 25] = [0, 1, 1, 1, 4, 0, 3, 3, 2, 2, 4, 4, 2, 4, 0, 0, 0, 1, 2, 3, 4, 2, 3, 3, 1];
 
-/// Constants of the text, each with what stands there instead.
+/// Constants of the text and their replacements.
 type Substitutes = Vec<(&'static str, String)>;
 
 fn substitutes(query: u64, draw: &mut Draw) -> Option<Substitutes> {
@@ -122,7 +123,7 @@ fn later(query: u64, draw: &mut Draw, lists: &Distributions) -> Option<Substitut
     })
 }
 
-/// Draws of one run of one query.
+/// Random values for one run of one query.
 struct Draw {
     rng: ColumnRng,
     next: u64,
@@ -138,13 +139,13 @@ impl Draw {
         &list[self.within(1, list.len()) - 1]
     }
 
-    /// `count` different members of a list.
+    /// `count` distinct members of a list.
     fn several<'a, T>(&mut self, list: &'a [T], count: usize) -> Vec<&'a T> {
         let mut left: Vec<&T> = list.iter().collect();
         (0..count).map(|_| left.swap_remove(self.within(1, left.len()) - 1)).collect()
     }
 
-    /// One of several words, such as `STEEL` of `ECONOMY ANODIZED STEEL`.
+    /// One word of a random phrase, such as `STEEL` of `ECONOMY ANODIZED STEEL`.
     fn word(&mut self, phrases: &Distribution, place: usize) -> &'static str {
         self.of(phrases.get_values()).split(' ').nth(place).unwrap_or_default()
     }
@@ -153,12 +154,12 @@ impl Draw {
         format!("'Brand#{}{}'", self.within(1, 5), self.within(1, 5))
     }
 
-    /// The first day of a year.
+    /// The first day of a random year.
     fn year(&mut self) -> String {
         format!("'{}-01-01'", self.within(1993, 1997))
     }
 
-    /// The first day of a month, of those from one to another.
+    /// The first day of a random month in a range.
     fn month(&mut self, (year, month): (usize, usize), (last_year, last_month): (usize, usize)) -> String {
         let months = self.within(year * 12 + month - 1, last_year * 12 + last_month - 1);
         format!("'{}-{:02}-01'", months / 12, months % 12 + 1)
@@ -169,7 +170,7 @@ fn quoted(text: impl Display) -> String {
     format!("'{text}'")
 }
 
-/// The text with every occurrence of a constant replaced, all at once: what was put in is not looked at again.
+/// Replaces every occurrence of each constant in one pass: inserted text is not replaced again.
 fn replaced(sql: &str, substitutes: &[(&'static str, String)]) -> Option<String> {
     if substitutes.iter().any(|(constant, _)| !sql.contains(constant)) {
         return None;
@@ -199,7 +200,7 @@ mod tests {
             assert!((0..8).any(|run| of(7, run) != of(8, run)), "{}", query.id);
             texts.sort();
             texts.dedup();
-            // Query 18 has four quantities to choose from.
+            // Query 18 has four possible quantities.
             assert!(texts.len() >= if query.id == "q18" { 2 } else { 5 }, "{}: {} texts", query.id, texts.len());
         }
         assert_eq!(with_parameters("q23", "SELECT 1", 7, 0), None);

@@ -13,14 +13,14 @@ use crate::DataError;
 pub(crate) const NUM_DAYS: u64 = 109_573;
 /// Rows of `time_dim`.
 pub(crate) const NUM_SECONDS: u64 = 86_400;
-/// The key of 2001-01-01.
+/// Key of 2001-01-01.
 pub(crate) const FIRST_DAY: i64 = 36_890;
-/// Days over which sales are spread.
+/// Number of days over which sales are spread.
 pub(crate) const SALES_DAYS: u64 = 1_826;
-/// The key of 2005-12-31, the last day with sales.
+/// Key of 2005-12-31, the last day with sales.
 pub(crate) const LAST_SALES_DAY: i64 = FIRST_DAY + SALES_DAYS as i64 - 1;
 
-/// The day on which number `index` of `count` falls: days never decrease, and each holds the same share.
+/// Day of item `index` of `count`: days never decrease, and all days have equal shares.
 pub(crate) fn sales_day(index: u64, count: u64) -> i64 {
     FIRST_DAY + (u128::from(index) * u128::from(SALES_DAYS) / u128::from(count)) as i64
 }
@@ -33,17 +33,17 @@ pub(crate) struct Date {
     pub(crate) day: i64,
 }
 
-/// The key of a day. After Howard Hinnant's "chrono-compatible low-level date algorithms" (years that begin in March).
+/// Key of a day. After Howard Hinnant's "chrono-compatible low-level date algorithms" (years that begin in March).
 pub(crate) const fn day_key(year: i64, month: i64, day: i64) -> i64 {
     let shifted = if month <= 2 { year - 1 } else { year };
     let era = shifted.div_euclid(400);
     let year_of_era = shifted.rem_euclid(400);
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    // 693,901 days lie between 0000-03-01 and 1900-01-01.
+    // There are 693,901 days from 0000-03-01 to 1900-01-01.
     era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 693_901
 }
 
-/// The day of a key.
+/// Date of a key.
 pub(crate) const fn date_of(key: i64) -> Date {
     let days = key + 693_901;
     let era = days.div_euclid(146_097);
@@ -84,7 +84,7 @@ fn flag(yes: bool) -> &'static str {
     if yes { "Y" } else { "N" }
 }
 
-/// The same day of the month `months` earlier, or that month's last day.
+/// The date `months` earlier, clamped to that month's last day.
 fn months_earlier(key: i64, months: i64) -> i64 {
     let Date { year, month, day } = date_of(key);
     let index = year * 12 + month - 1 - months;
@@ -92,7 +92,8 @@ fn months_earlier(key: i64, months: i64) -> i64 {
     day_key(year, month, day.min(days_in_month(year, month)))
 }
 
-/// The day `key` of `date_dim`. The fiscal year is the calendar year; the current day is the first day without sales.
+/// Row of day `key` of `date_dim`. The fiscal year is the calendar year; the current day is the first day without
+/// sales.
 pub(crate) fn date_row(key: u64, rows: &mut Rows) -> Result<(), DataError> {
     let key = key as i64;
     let Date { year, month, day } = date_of(key);
@@ -133,7 +134,7 @@ pub(crate) fn date_row(key: u64, rows: &mut Rows) -> Result<(), DataError> {
     rows.end()
 }
 
-/// The second `key` of `time_dim`.
+/// Row of second `key` of `time_dim`.
 pub(crate) fn time_row(key: u64, rows: &mut Rows) -> Result<(), DataError> {
     let key = key as i64;
     let hour = key / 3_600;
@@ -170,7 +171,7 @@ mod tests {
 
     #[test]
     fn keys_of_the_specification() {
-        // Days that the queries name, and their keys as the workload publishes them.
+        // Days named in the queries, with their published keys.
         for (text, key) in [
             ("1900-01-01", 0),
             ("2001-01-01", 36_890),

@@ -1,11 +1,11 @@
-//! What people looked at: the table `web_clickstreams`.
+//! Page views of users: the table `web_clickstreams`.
 //!
 //! ```text
-//!   order n ─► four visitors, each 11 to 21 clicks at any time of a day │ the buyer: 3 to 6 clicks, then one per line of the order
+//!   order n ─► four visitors, each 11 to 21 clicks at random times │ the buyer: 3 to 6 clicks, then one per line
 //! ```
 //!
-//! Users    half of the visitors are unknown for all of their clicks; buyers are known.
-//! Sales    only the clicks on bought lines carry the order; all of them happen in the second of the sale.
+//! Users    half of the visitors are unknown in all of their clicks; buyers are known.
+//! Sales    only the clicks on bought lines contain the order; all of them occur in the second of the sale.
 
 use super::calendar::sales_day;
 use super::rows::Rows;
@@ -16,9 +16,9 @@ use crate::DataError;
 const VISITOR: u64 = 100;
 const VISITOR_CLICKS: u64 = 101;
 const BUYER_CLICKS: u64 = 102;
-/// Visitors before each buyer.
+/// Visitors per buyer.
 const VISITORS: u64 = 4;
-/// Clicks of a visitor are numbered by visitor and this.
+/// Stride of the click numbers of a visitor: number = visitor × stride + click.
 const MOST_CLICKS: u64 = 32;
 
 /// One click.
@@ -44,7 +44,7 @@ impl Click {
 }
 
 impl DataSet {
-    /// Orders, and after them the planted clicks.
+    /// Number of units: the orders, followed by the planted clicks.
     pub(crate) fn num_click_units(&self) -> u64 {
         self.num_baskets(Channel::Web) + self.plants.clicks.len() as u64
     }
@@ -101,7 +101,7 @@ impl DataSet {
         Ok(())
     }
 
-    /// A click that buys nothing.
+    /// A click without a sale.
     fn look(&self, column: u64, row: u64, date: i64, user: Option<i64>) -> Click {
         let draws = self.draws(Table::WebClickstreams, column, row);
         Click {

@@ -1,10 +1,10 @@
-//! A fingerprint of a table's values, whatever its batches, parts and files.
+//! Digest of a table's values, independent of batches, parts and files.
 //!
 //! ```text
 //!   value by value: column number, NULL or not, the bytes of the value   ──FNV-1a, 64 bits per column──►   one number
 //! ```
 //!
-//! Same     for any split into batches; different for two tables that differ in a value, a type or the order of rows.
+//! Same     for any split into batches; different if two tables differ in a value, a type or the order of rows.
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Decimal128Type, Float64Type, Int32Type, Int64Type};
@@ -12,7 +12,7 @@ use arrow::datatypes::{DataType, Decimal128Type, Float64Type, Int32Type, Int64Ty
 const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0000_0100_0000_01b3;
 
-/// Adds up the batches of a table.
+/// Accumulates the batches of a table.
 #[derive(Debug, Clone, Default)]
 pub struct TableDigest {
     columns: Vec<u64>,
@@ -24,7 +24,7 @@ impl TableDigest {
         Self::default()
     }
 
-    /// Adds the rows of a batch, which follow those added before.
+    /// Adds the rows of a batch, in table order.
     ///
     /// # Panics
     /// For a type that the generator does not write, and for batches with different numbers of columns.
@@ -66,7 +66,7 @@ impl TableDigest {
         self.num_rows
     }
 
-    /// The fingerprint of all rows added so far.
+    /// Digest of all rows added so far.
     pub fn value(&self) -> u64 {
         let mut all = BASIS;
         bytes(&mut all, &self.num_rows.to_le_bytes());

@@ -1,4 +1,4 @@
-//! What lies in the warehouses on Mondays: the table `inventory`.
+//! Stock of the warehouses on Mondays: the table `inventory`.
 //!
 //! ```text
 //!   row r ─► week (slowest), item, warehouse (fastest)          261 weeks from 2001-01-01
@@ -12,7 +12,7 @@ use crate::DataError;
 const STOCK: u64 = 100;
 
 impl DataSet {
-    /// Row number `row` of `inventory`, from 0.
+    /// Row `row` of `inventory`, from 0.
     pub(crate) fn inventory_row(&self, row: u64, rows: &mut Rows) -> Result<(), DataError> {
         let warehouses = self.sizes.warehouses;
         let warehouse = (row % warehouses) as i64 + 1;

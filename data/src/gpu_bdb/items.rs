@@ -1,7 +1,7 @@
-//! What is sold, and for how much elsewhere: the tables `item` and `item_marketprices`.
+//! Items, and competitors' prices for them: the tables `item` and `item_marketprices`.
 //!
 //! ```text
-//!   item i ─► category by share ─► class        static items 10000 to 10003 have fixed categories: queries ask for them
+//!   item i ─► category by share ─► class        static items 10000 to 10003 have fixed categories: queries name them
 //! ```
 
 use super::calendar::{FIRST_DAY, LAST_SALES_DAY, SALES_DAYS, date_text};
@@ -16,7 +16,7 @@ const NULLS: u64 = 101;
 const DESCRIPTION: u64 = 102;
 /// Categories of the static items, from 10000: Books, Music, Books, Movies & TV.
 const STATIC_CATEGORIES: [i64; 4] = [3, 2, 3, 8];
-/// Competitors whose prices are known.
+/// Number of competitors with prices.
 const NUM_COMPETITORS: i64 = 1_000;
 
 impl DataSet {
@@ -36,7 +36,7 @@ impl DataSet {
         (category, class)
     }
 
-    /// Row of `item` number `key`, from 1.
+    /// Row `key` of `item`, from 1.
     pub(crate) fn item_row(&self, key: u64, text: &mut String, rows: &mut Rows) -> Result<(), DataError> {
         let draws = self.draws(Table::Item, VALUES, key);
         let nulls = self.draws(Table::Item, NULLS, key);
@@ -71,7 +71,7 @@ impl DataSet {
         rows.end()
     }
 
-    /// Row of `item_marketprices` number `key`, from 1: every item twice, then any items.
+    /// Row `key` of `item_marketprices`, from 1: two rows per item, then random items.
     pub(crate) fn item_marketprices_row(&self, key: u64, rows: &mut Rows) -> Result<(), DataError> {
         let draws = self.draws(Table::ItemMarketprices, VALUES, key);
         let nulls = self.draws(Table::ItemMarketprices, NULLS, key);

@@ -1,14 +1,15 @@
-//! The word lists of gpu-bdb: sentiment words, companies, store names, and the words that reviews are made of.
+//! Word lists of gpu-bdb: sentiment words, companies, store names, and vocabulary of reviews.
 //!
 //! ```text
 //!   reviews (text model)  ──use──►  POSITIVE[..20]  NEGATIVE[..20]  COMPANIES  store_name(k)
 //!   queries 10 18 19 27   ──look up──►  sentiment_words()  COMPANIES  COMPANY_SUFFIXES
 //! ```
 //!
-//! Own     every list was written for this crate; none comes from a benchmark kit. No company of the list exists.
-//! Stable  the order is part of the generated data: append only together with a new generator version.
+//! Own     every list was written for this crate; none is from a benchmark kit. The companies do not exist.
+//! Stable  the order is part of the generated data: append only, and only with a new generator version.
 
-/// Sentiment words with a positive meaning. Reviews use the first [`USED_SENTIMENT_WORDS`]; the others are there to be looked up in vain.
+/// Sentiment words with a positive meaning. Reviews use the first [`USED_SENTIMENT_WORDS`]; lookups of the others find
+/// nothing.
 #[rustfmt::skip]
 pub const POSITIVE: [&str; 200] = [
     "good", "great", "excellent", "love", "nice", "perfect", "amazing", "wonderful", "happy", "easy",
@@ -33,7 +34,8 @@ pub const POSITIVE: [&str; 200] = [
     "blissful", "adore", "treasure", "cherish", "praise", "applaud", "triumph", "success", "sick", "crazy",
 ];
 
-/// Sentiment words with a negative meaning; `sick` and `crazy` are in both lists on purpose. Reviews use the first [`USED_SENTIMENT_WORDS`].
+/// Sentiment words with a negative meaning; `sick` and `crazy` are deliberately in both lists. Reviews use the first
+/// [`USED_SENTIMENT_WORDS`].
 #[rustfmt::skip]
 pub const NEGATIVE: [&str; 200] = [
     "bad", "poor", "terrible", "hate", "awful", "broken", "worst", "disappointing", "slow", "cheap",
@@ -58,7 +60,7 @@ pub const NEGATIVE: [&str; 200] = [
     "failure", "flop", "disaster", "nightmare", "trash", "garbage", "complain", "despise", "sick", "crazy",
 ];
 
-/// How many words of either list, from the front, occur in generated reviews.
+/// Number of words from the front of either list that occur in generated reviews.
 pub const USED_SENTIMENT_WORDS: usize = 20;
 
 /// Companies that reviews mention.
@@ -74,11 +76,11 @@ pub const COMPANIES: [&str; 40] = [
     "Brimmelock Corp", "Cindrevane", "Dromalithic Industries", "Evershanko Ltd", "Flaxonbury Group",
 ];
 
-/// Last words that make a run of capitalised words the name of a company.
+/// Last words of company names: a run of capitalised words that ends with one is a company.
 pub const COMPANY_SUFFIXES: [&str; 12] =
     ["Corp", "Inc", "Ltd", "LLC", "GmbH", "Co", "Group", "Systems", "Industries", "Electronics", "Media", "Audio"];
 
-/// The commonest words of a review, commonest first.
+/// The most frequent words of reviews, most frequent first.
 pub const FUNCTION_WORDS: [&str; 60] = [
     "the", "a", "and", "of", "to", "it", "is", "was", "i", "this", "for", "in", "with", "that", "on", "as", "but",
     "my", "you", "have", "not", "are", "so", "at", "they", "very", "its", "be", "one", "from", "all", "when", "just",
@@ -86,7 +88,7 @@ pub const FUNCTION_WORDS: [&str; 60] = [
     "time", "there", "than", "we", "no", "what", "by", "been", "after", "do", "also",
 ];
 
-/// So many store names, from the front, are words of a dictionary too: reviews use them without meaning a store.
+/// Number of store names, from the front, that are also dictionary words: reviews use them without meaning a store.
 pub const DICTIONARY_STORE_NAMES: usize = 3;
 
 const STORE_NAMES: [&str; 20] = [
@@ -119,16 +121,16 @@ const STORE_SUFFIXES: [&str; 16] = [
     "wood", "field", "ville", "ton", "burg", "ford", "dale", "brook", "haven", "port", "ridge", "view", "side", "land",
     "crest", "mont",
 ];
-/// Distinct store names: 20 of their own and 320 made of a prefix and a suffix.
+/// Number of distinct store names: 20 fixed names and 320 combinations of a prefix and a suffix.
 pub const NUM_STORE_NAMES: usize = STORE_NAMES.len() + STORE_PREFIXES.len() * STORE_SUFFIXES.len();
 
-/// Store name number `index`, from 0; the list starts again after [`NUM_STORE_NAMES`].
+/// Store name `index`, from 0; the list repeats after [`NUM_STORE_NAMES`].
 pub fn store_name(index: usize) -> String {
     let index = index % NUM_STORE_NAMES;
     match index.checked_sub(STORE_NAMES.len()) {
         None => STORE_NAMES[index].to_string(),
         Some(pair) => {
-            // Prefixes change fastest, and suffixes with them, so that neighbours share neither.
+            // Prefix and suffix both change with each name, so that neighbours share neither.
             let prefix = pair % STORE_PREFIXES.len();
             let suffix = (prefix + pair / STORE_PREFIXES.len()) % STORE_SUFFIXES.len();
             format!("{}{}", STORE_PREFIXES[prefix], STORE_SUFFIXES[suffix])
@@ -136,7 +138,7 @@ pub fn store_name(index: usize) -> String {
     }
 }
 
-/// The direction of a sentiment word.
+/// Polarity of a sentiment word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Sentiment {
     Positive,
@@ -144,7 +146,7 @@ pub enum Sentiment {
 }
 
 impl Sentiment {
-    /// `POS` or `NEG`, as the queries print it.
+    /// `POS` or `NEG`, as in the queries' output.
     pub fn code(self) -> &'static str {
         match self {
             Sentiment::Positive => "POS",
@@ -153,7 +155,7 @@ impl Sentiment {
     }
 }
 
-/// The rows of the table `sentiment_words(word, sentiment)`: positive words first, each list in its order.
+/// Rows of the table `sentiment_words(word, sentiment)`: positive words first, each list in its order.
 ///
 /// ```
 /// use millpond_data::gpu_bdb::lexicon;

@@ -1,4 +1,4 @@
-//! Logarithm, exponential and cosine that give the same bits on every machine.
+//! Logarithm, exponential and cosine with equal bits on every machine.
 //!
 //! ```text
 //!   only + − × ÷ of IEEE 754, each correctly rounded, in a fixed order: no system library, no fused operations
@@ -43,7 +43,7 @@ pub(crate) fn exp(x: f64) -> f64 {
 
 /// cos(2π · `turns`) for `turns` in 0..1.
 ///
-/// Quarter turns are taken off exactly; what is left lies in −π/4..π/4, where the Taylor series are short.
+/// Quarter turns are subtracted exactly; the remainder is in −π/4..π/4, where the Taylor series are short.
 pub(crate) fn cos_turns(turns: f64) -> f64 {
     let quarter = (turns * 4.0 + 0.5).floor();
     let angle = (turns - quarter * 0.25) * (2.0 * PI);

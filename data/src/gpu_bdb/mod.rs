@@ -1,15 +1,16 @@
-//! The tables of the gpu-bdb workload: own generator, own words, statistically like the data that the workload was published with.
+//! Tables of the gpu-bdb workload: own generator, own words, with the statistics of the workload's published data.
 //!
 //! ```text
 //!   (seed, scale) ─► DataSet ─► any range of any table's units ─► record batches ─► DIR/TABLE/part-00000.parquet …
 //!                                unit: a ticket, an order, a row
 //! ```
 //!
-//! Same     a row depends on seed, scale, plants, table and its own number alone: not on threads, parts or machine. Numbers come
-//!          from IEEE operations that every machine rounds alike; no system library is asked for a logarithm.
-//! Memory   a batch, and the encoded columns of one row group, per thread.
-//! Note     an unofficial workload derived from gpu-bdb: results are no TPC results and not comparable with any.
-//! After    the formulas and distributions that are published for the workload; `random.rs` states how numbers are drawn
+//! Same     a row depends only on seed, scale, plants, table and its own number, not on threads, parts or machine.
+//!          Numbers are computed by IEEE operations that every machine rounds equally; no system library computes
+//!          logarithms.
+//! Memory   one batch, and the encoded columns of one row group, per thread.
+//! Note     an unofficial workload derived from gpu-bdb: results are not TPC results and not comparable with any.
+//! After    the formulas and distributions published for the workload; `random.rs` describes how numbers are drawn
 
 mod calendar;
 mod clicks;
@@ -49,21 +50,21 @@ pub use scale::{LEAST_SCALE, MOST_SCALE, Sizes};
 pub use schema::{Column, Keys, Kind, Money, Table};
 pub use write::{Options, generate};
 
-/// The seed of data that nobody asked to be different.
+/// Default seed.
 pub const DEFAULT_SEED: u64 = 20_240_607;
-/// Grows whenever the same seed gives other rows.
+/// Version of the generator; increases when a seed gives different rows.
 pub const GENERATOR_VERSION: u32 = 1;
-/// Share of NULLs in columns that may be NULL.
+/// Share of NULLs in nullable columns.
 const NULL_SHARE: f64 = 0.000_25;
 
-/// Types of the columns, where there is a choice.
+/// Types of the columns that have a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Format {
     pub money: Money,
     pub keys: Keys,
 }
 
-/// All tables of one seed and scale, none of them made yet.
+/// All tables of one seed and scale; rows are generated on demand.
 #[derive(Debug)]
 pub struct DataSet {
     sizes: Sizes,
@@ -75,7 +76,7 @@ pub struct DataSet {
     reviewed_orders: Permutation,
     priced_items: [Permutation; 2],
     store_names: Vec<String>,
-    /// The items of the inventory, where it does not have all.
+    /// Items of the inventory; `None` if it contains all items.
     inventory_items: Option<Vec<u64>>,
 }
 
@@ -87,7 +88,7 @@ impl DataSet {
     pub fn new(scale: f64, seed: u64, planted: bool) -> Result<Self, DataError> {
         let sizes = Sizes::new(scale)?;
         let random = Random::new(seed);
-        // Both channels share the permutations of their favourites.
+        // Both channels share the permutations of favourites.
         let permutation = |length, column| Permutation::new(length, random.column(PERMUTATIONS, column));
         Ok(Self {
             sizes,
@@ -107,7 +108,7 @@ impl DataSet {
         &self.sizes
     }
 
-    /// What a table is made of: tickets, orders or rows. Parts are ranges of these.
+    /// Number of units of a table: tickets, orders or rows. Parts are ranges of units.
     pub fn num_units(&self, table: Table) -> u64 {
         match table {
             Table::DateDim => calendar::NUM_DAYS,
@@ -134,7 +135,7 @@ impl DataSet {
         }
     }
 
-    /// Rows of a table: exact where a unit is a row, else what its units have on average.
+    /// Rows of a table: exact if a unit is a row, otherwise estimated from the average per unit.
     pub fn approximate_rows(&self, table: Table) -> u64 {
         let per_unit = match table {
             Table::StoreSales | Table::WebSales => 7.5,
@@ -145,16 +146,16 @@ impl DataSet {
         (self.num_units(table) as f64 * per_unit) as u64
     }
 
-    /// The schema of a table's batches.
+    /// Schema of a table's batches.
     pub fn schema(&self, table: Table, format: Format) -> SchemaRef {
         let most = self.num_baskets(Channel::Store).max(self.num_baskets(Channel::Web));
         table.schema(format.money, format.keys, i32::try_from(most).is_err())
     }
 
-    /// Makes the rows of `units` (from 0) and hands them on in batches.
+    /// Generates the rows of `units` (from 0) and passes them to `emit` in batches.
     ///
     /// # Errors
-    /// Whatever `emit` returns; [`DataError::Arrow`] if rows did not fit their schema.
+    /// Errors of `emit`; [`DataError::Arrow`] if rows do not fit their schema.
     pub fn rows(
         &self,
         table: Table,
@@ -196,11 +197,11 @@ impl DataSet {
         rows.finish()
     }
 
-    /// The numbers of one value; columns that several tables draw from belong to one of them.
+    /// Random numbers of one value; a column that several tables use belongs to one of them.
     fn draws(&self, table: Table, column: u64, row: u64) -> Draws {
         self.random.column(table.id(), column).row(row)
     }
 }
 
-/// The random numbers of the permutations, apart from those of every table.
+/// Table number of the permutations' random numbers; no table uses it.
 const PERMUTATIONS: u64 = 1_000;

@@ -1,10 +1,10 @@
 //! Identifiers, and the words of dimension tables: states, streets, people, categories.
 //!
 //! ```text
-//!   id16(1) = AAAAAAAAAAAAAAAB      as long and as ordered as the number
+//!   id16(1) = AAAAAAAAAAAAAAAB      constant length, sorts like the number
 //! ```
 //!
-//! Own    the lists were written for this crate; state codes with their numbers of counties and time zones are facts.
+//! Own    the lists were written for this crate; state codes, numbers of counties and time zones are facts.
 
 use super::random::Draws;
 
@@ -18,7 +18,7 @@ pub(crate) fn id16(mut number: u64) -> String {
     letters.iter().map(|&letter| char::from(letter)).collect()
 }
 
-/// State, number of counties, and hours to Greenwich; a state with two offsets has two lines.
+/// State, number of counties, and UTC offset in hours; a state with two offsets has two entries.
 #[rustfmt::skip]
 const STATES: [(&str, i64, i64); 55] = [
     ("TX", 254, -6), ("GA", 159, -5), ("VA", 135, -5), ("MO", 109, -6), ("KS", 105, -6), ("IL", 101, -6), ("NC", 100, -5),
@@ -32,7 +32,7 @@ const STATES: [(&str, i64, i64); 55] = [
 ];
 const NUM_COUNTIES: i64 = 3_108;
 
-/// A place: its county decides state and offset.
+/// A place: its county determines state and offset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) street_number: String,
@@ -43,11 +43,11 @@ pub(crate) struct Place {
     pub(crate) county: String,
     pub(crate) state: &'static str,
     pub(crate) zip: String,
-    /// Hours to Greenwich.
+    /// UTC offset in hours.
     pub(crate) offset: i64,
 }
 
-/// The state and offset of county number `county` of all, from 0.
+/// State and offset of county `county`, from 0.
 fn state_of(mut county: i64) -> (&'static str, i64) {
     for (state, counties, offset) in STATES {
         if county < counties {
@@ -58,7 +58,7 @@ fn state_of(mut county: i64) -> (&'static str, i64) {
     unreachable!("a county number is below the number of counties")
 }
 
-/// A place drawn from `draws`, in Georgia when `georgia`.
+/// A random place from `draws`; in Georgia if `georgia`.
 pub(crate) fn place(draws: Draws, georgia: bool) -> Place {
     let county = if georgia { 254 + draws.int(0, 0, 158) } else { draws.int(0, 0, NUM_COUNTIES - 1) };
     let (state, offset) = state_of(county);
@@ -75,7 +75,7 @@ pub(crate) fn place(draws: Draws, georgia: bool) -> Place {
     }
 }
 
-/// One of `words`, evenly.
+/// One of `words`, uniformly.
 pub(crate) fn pick<const N: usize>(words: &[&'static str; N], draws: Draws, draw: u64) -> &'static str {
     words[draws.index(draw, N)]
 }
@@ -121,7 +121,7 @@ pub(crate) const COUNTRIES: [&str; 30] = [
     "France", "Germany", "Greece", "India", "Ireland", "Italy", "Japan", "Kenya", "Mexico", "Morocco", "Netherlands",
     "Norway", "Peru", "Poland", "Portugal", "Spain", "Sweden", "Turkey", "United States",
 ];
-/// Mail providers; the domain is reserved for examples.
+/// Mail providers, in a domain reserved for examples.
 pub(crate) const PROVIDERS: [&str; 6] =
     ["mail.example", "post.example", "inbox.example", "web.example", "letters.example", "home.example"];
 #[rustfmt::skip]
@@ -130,7 +130,7 @@ pub(crate) const COLORS: [&str; 16] = [
     "white", "yellow",
 ];
 
-/// Category, share of the items in ten thousandths, and number of classes.
+/// Category, share of the items in ten-thousandths, and number of classes.
 pub(crate) const CATEGORIES: [(&str, i64, i64); 9] = [
     ("Home & Kitchen", 277, 6),
     ("Music", 4_520, 16),
@@ -142,11 +142,11 @@ pub(crate) const CATEGORIES: [(&str, i64, i64); 9] = [
     ("Movies & TV", 752, 2),
     ("Sports & Outdoors", 260, 10),
 ];
-/// Shares of the classes of books in thousandths; the classes of other categories are evenly likely.
+/// Shares of the book classes in thousandths; classes of other categories have equal shares.
 pub(crate) const BOOK_CLASSES: [i64; 5] = [230, 275, 181, 157, 157];
-/// The number of the category of books.
+/// Number of the category Books.
 pub(crate) const BOOKS: i64 = 3;
-/// Words that classes are named after, by number.
+/// Names of classes, by number.
 #[rustfmt::skip]
 pub(crate) const CLASS_WORDS: [&str; 16] = [
     "classic", "modern", "compact", "family", "travel", "studio", "garden", "junior", "senior", "outdoor", "winter",
@@ -172,7 +172,7 @@ mod tests {
             let counties: i64 = STATES.iter().filter(|state| state.2 == offset).map(|state| state.1).sum();
             (counties * 1_000 + NUM_COUNTIES / 2) / NUM_COUNTIES
         };
-        // Thousandths of all counties.
+        // In thousandths of all counties.
         assert_eq!([-6, -5, -7, -8, -9, -10].map(share), [455, 376, 112, 48, 7, 1]);
         assert_eq!((state_of(254), state_of(254 + 158)), (("GA", -5), ("GA", -5)));
         assert_eq!(state_of(NUM_COUNTIES - 1), ("SD", -7));

@@ -1,10 +1,11 @@
-//! Customers, where they live and what they are like: `customer`, `customer_address` and the two tables of demographics.
+//! Customers, their addresses and demographics: `customer`, `customer_address` and the two tables of demographics.
 //!
 //! ```text
-//!   customer c ─► current demographics, household, address      sales copy the three keys of their customer
+//!   customer c ─► current demographics, household, address      sales copy the customer's three keys
 //! ```
 //!
-//! NULL     a customer's key may be NULL in its own row and set in a sale, or the reverse: each column draws for itself.
+//! NULL     a customer's key may be NULL in its own row and set in a sale, or the reverse: each column is drawn
+//!          independently.
 
 use super::calendar::{FIRST_DAY, SALES_DAYS, date_text};
 use super::names::{COUNTRIES, FIRST_NAMES, LAST_NAMES, PROVIDERS, id16, pick, place};
@@ -20,7 +21,7 @@ const LOGIN: u64 = 103;
 /// Rows of `household_demographics`.
 pub(crate) const NUM_HOUSEHOLDS: u64 = 7_200;
 
-/// The keys that a customer has at present.
+/// Current keys of a customer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CustomerKeys {
     pub(crate) demographics: i64,
@@ -29,7 +30,7 @@ pub(crate) struct CustomerKeys {
 }
 
 impl DataSet {
-    /// The present keys of a customer, whether or not its own row shows them.
+    /// Current keys of a customer, even if its own row has NULL instead.
     pub(crate) fn customer_keys(&self, customer: i64) -> CustomerKeys {
         let draws = self.draws(Table::Customer, KEYS, customer as u64);
         CustomerKeys {
@@ -39,7 +40,7 @@ impl DataSet {
         }
     }
 
-    /// Row of `customer` number `key`, from 1.
+    /// Row `key` of `customer`, from 1.
     pub(crate) fn customer_row(&self, key: u64, rows: &mut Rows) -> Result<(), DataError> {
         let draws = self.draws(Table::Customer, VALUES, key);
         let nulls = self.draws(Table::Customer, NULLS, key);
@@ -74,7 +75,7 @@ impl DataSet {
         rows.end()
     }
 
-    /// Row of `customer_address` number `key`, from 1.
+    /// Row `key` of `customer_address`, from 1.
     pub(crate) fn customer_address_row(&self, key: u64, rows: &mut Rows) -> Result<(), DataError> {
         let draws = self.draws(Table::CustomerAddress, VALUES, key);
         let place = place(draws, false);
@@ -85,7 +86,7 @@ impl DataSet {
         rows.end()
     }
 
-    /// Row of `customer_demographics` number `key`, from 1: independent draws.
+    /// Row `key` of `customer_demographics`, from 1: independent draws.
     pub(crate) fn customer_demographics_row(&self, key: u64, rows: &mut Rows) -> Result<(), DataError> {
         const EDUCATION: [&str; 7] =
             ["Primary", "Secondary", "College", "2 yr Degree", "4 yr Degree", "Advanced Degree", "Unknown"];
@@ -104,9 +105,9 @@ impl DataSet {
         rows.end()
     }
 
-    /// Row of `household_demographics` number `key`, from 1.
+    /// Row `key` of `household_demographics`, from 1.
     pub(crate) fn household_demographics_row(&self, key: u64, rows: &mut Rows) -> Result<(), DataError> {
-        // Percent of 0, 1, … dependents, and of -1, 0, … vehicles.
+        // Percentages of 0, 1, … dependents, and of -1, 0, … vehicles.
         const DEPENDENTS: [i64; 10] = [25, 25, 10, 10, 8, 8, 5, 5, 2, 2];
         const VEHICLES: [i64; 6] = [4, 17, 17, 35, 22, 5];
         let draws = self.draws(Table::HouseholdDemographics, VALUES, key);
@@ -120,7 +121,7 @@ impl DataSet {
     }
 }
 
-/// The place whose weights, added up, first exceed `value`.
+/// First index whose cumulative weight exceeds `value`.
 pub(crate) fn weighted(weights: &[i64], mut value: i64) -> i64 {
     for (place, weight) in weights.iter().enumerate() {
         if value < *weight {

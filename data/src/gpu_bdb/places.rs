@@ -1,7 +1,7 @@
-//! Where things are sold and kept, and how they are advertised: `store`, `warehouse`, `web_page`, `promotion`.
+//! Places of sale and storage, and advertising: `store`, `warehouse`, `web_page`, `promotion`.
 //!
 //! ```text
-//!   store 10 lies in Georgia · page k has type k mod 8 · pages 1 to 3 are of middling length      what queries rely on
+//!   store 10 is in Georgia · page k has type k mod 8 · pages 1 to 3 have medium length      queries rely on these
 //! ```
 
 use super::calendar::{FIRST_DAY, LAST_SALES_DAY, date_text};
@@ -16,10 +16,10 @@ const PLACE: u64 = 100;
 const VALUES: u64 = 101;
 const NULLS: u64 = 102;
 const NAME: u64 = 103;
-/// The store that queries ask for.
+/// The store that queries name.
 const GEORGIA_STORE: u64 = 10;
 
-/// The names of all stores: a new name each, but one in twenty repeats an earlier one.
+/// Names of all stores: distinct, except that one in twenty repeats an earlier name.
 pub(crate) fn store_names(random: Random, count: u64) -> Vec<String> {
     let mut names: Vec<String> = Vec::with_capacity(count as usize);
     let mut fresh = 0;
@@ -54,7 +54,7 @@ pub(crate) fn address_columns(place: &Place, rows: &mut Rows) {
 }
 
 impl DataSet {
-    /// Row of `store` number `key`, from 1.
+    /// Row `key` of `store`, from 1.
     pub(crate) fn store_row(&self, key: u64, rows: &mut Rows) -> Result<(), DataError> {
         let draws = self.draws(Table::Store, VALUES, key);
         rows.key(key as i64);
@@ -80,7 +80,7 @@ impl DataSet {
         rows.end()
     }
 
-    /// Row of `warehouse` number `key`, from 1. Its name has 10 to 20 characters.
+    /// Row `key` of `warehouse`, from 1. Its name has 10 to 20 characters.
     pub(crate) fn warehouse_row(&self, key: u64, rows: &mut Rows) -> Result<(), DataError> {
         let draws = self.draws(Table::Warehouse, VALUES, key);
         let place = place(self.draws(Table::Warehouse, PLACE, key), false);
@@ -92,7 +92,7 @@ impl DataSet {
         rows.end()
     }
 
-    /// Row of `web_page` number `key`, from 1.
+    /// Row `key` of `web_page`, from 1.
     pub(crate) fn web_page_row(&self, key: u64, rows: &mut Rows) -> Result<(), DataError> {
         const TYPES: [&str; 8] = ["general", "order", "welcome", "ad", "feedback", "protected", "dynamic", "review"];
         let draws = self.draws(Table::WebPage, VALUES, key);
@@ -122,7 +122,7 @@ impl DataSet {
         rows.end()
     }
 
-    /// Row of `promotion` number `key`, from 1.
+    /// Row `key` of `promotion`, from 1.
     pub(crate) fn promotion_row(&self, key: u64, rows: &mut Rows) -> Result<(), DataError> {
         let draws = self.draws(Table::Promotion, VALUES, key);
         let nulls = self.draws(Table::Promotion, NULLS, key);

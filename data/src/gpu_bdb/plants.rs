@@ -1,21 +1,22 @@
-//! Rows put in by hand, so that every query of the workload has an answer at small scales.
+//! Planted rows, so that every query of the workload has a result at small scales.
 //!
 //! ```text
-//!   tickets 1 … T  of the formulas  │  T+1 …  planted: their dates start again, in the last row group only
-//!   web orders and single clicks likewise; items, inventory and reviews have values in place instead of rows
+//!   tickets 1 … T  by the formulas  │  T+1 …  planted: their dates start again, in the last row group only
+//!   web orders and single clicks likewise; items, inventory and reviews get changed values instead of additional rows
 //! ```
 //!
-//! Blocks   A to I, in this order below; `--no-plants` leaves them out. What small tables guarantee (docs/gpu-bdb-data.md) stays.
-//! Lines    quantity 60, sold at 0.9 of the list price, no coupon; never returned but where the block says so.
+//! Blocks   A to I, in this order below; `--no-plants` omits them. Guarantees of the small tables
+//!          (docs/gpu-bdb-data.md) remain.
+//! Lines    quantity 60, sold at 0.9 of the list price, no coupon; not returned, unless the block says so.
 
 use super::calendar::day_key;
 use super::scale::Sizes;
 
 /// Quantity of every planted line.
 pub(crate) const QUANTITY: i64 = 60;
-/// Reviews of item [`NAMED_ITEM`] at the end of the table.
+/// Number of reviews of item [`NAMED_ITEM`] at the end of the table.
 pub(crate) const NAMED_REVIEWS: u64 = 30;
-/// The item whose reviews name companies more often.
+/// The item whose reviews name companies more frequently.
 pub(crate) const NAMED_ITEM: i64 = 10_002;
 
 /// A planted ticket or order.
@@ -23,7 +24,7 @@ pub(crate) const NAMED_ITEM: i64 = 10_002;
 pub(crate) struct Plant {
     pub(crate) date: i64,
     pub(crate) customer: i64,
-    /// The store of a ticket; drawn when absent.
+    /// The store of a ticket; random if `None`.
     pub(crate) store: Option<i64>,
     pub(crate) items: Vec<i64>,
     /// Day and quantity of its return.
@@ -40,7 +41,7 @@ pub(crate) struct PlantedClick {
     pub(crate) user: i64,
 }
 
-/// Everything that is planted in one data set.
+/// All plants of one data set.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Plants {
     pub(crate) tickets: Vec<Plant>,
@@ -51,12 +52,12 @@ pub(crate) struct Plants {
 }
 
 impl Plants {
-    /// No plants at all.
+    /// No plants.
     pub(crate) fn none() -> Self {
         Self::default()
     }
 
-    /// The plants for a data set of these sizes.
+    /// Plants for a data set of these sizes.
     pub(crate) fn new(sizes: &Sizes) -> Self {
         let mut plants = Plants { present: true, warehouses: sizes.warehouses as i64, ..Plants::default() };
         let stores = sizes.stores as i64;
@@ -107,7 +108,7 @@ impl Plants {
         plants
     }
 
-    /// The price of an item in hundredths, where a block fixes it.
+    /// Price of an item in hundredths, if a block fixes it.
     pub(crate) fn item_price(&self, item: i64) -> Option<i64> {
         match item {
             140..=153 if self.present => Some(9_500 + 10 * (item - 140)),
@@ -116,7 +117,7 @@ impl Plants {
         }
     }
 
-    /// The stock of an item, given what was drawn for it.
+    /// Stock of an item: that of a block, or the drawn value.
     pub(crate) fn stock(&self, week: u64, item: i64, warehouse: i64, drawn: Option<i64>) -> Option<i64> {
         if !self.present {
             return drawn;
@@ -132,7 +133,7 @@ impl Plants {
         }
     }
 
-    /// Reviews at the end of the table that belong to planted orders or to [`NAMED_ITEM`].
+    /// Number of reviews at the end of the table that belong to planted orders or to [`NAMED_ITEM`].
     pub(crate) fn num_reviews(&self) -> u64 {
         if self.present { self.orders.len() as u64 + NAMED_REVIEWS } else { 0 }
     }
@@ -144,7 +145,7 @@ mod tests {
 
     #[test]
     fn as_many_as_the_specification_lists() {
-        // A 64, B 12, C 6, D 4, E 10, F 5 tickets; B 12, C 6, E 10 orders.
+        // Tickets: A 64, B 12, C 6, D 4, E 10, F 5. Orders: B 12, C 6, E 10.
         let small = Plants::new(&Sizes::new(0.01).expect("scale"));
         assert_eq!((small.tickets.len(), small.orders.len(), small.clicks.len()), (64 + 37, 28, 5));
         let one = Plants::new(&Sizes::new(1.0).expect("scale"));

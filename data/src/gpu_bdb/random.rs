@@ -1,11 +1,11 @@
-//! Random numbers that are a function of where they are used, so that any row of any table can be made alone.
+//! Random numbers as a function of their use, so that any row of any table can be generated alone.
 //!
 //! ```text
-//!   seed ─► table, column ─► row ─► draw      word(seed, table, column, row, draw), no state, no order
+//!   seed ─► table, column ─► row ─► draw      word(seed, table, column, row, draw): no state, any order
 //! ```
 //!
 //! Real      (word >> 11) · 2⁻⁵³, in 0..1. Integer in a..=b: a + floor(real · (b − a + 1)). Both exact IEEE operations.
-//! Normal    √(−2 ln u) · cos 2πv with this crate's own ln and cos ([`super::math`]), the same on every machine.
+//! Normal    √(−2 ln u) · cos 2πv with this crate's own ln and cos ([`super::math`]), equal on every machine.
 //! After     Steele, Lea and Flood 2014 (the SplitMix64 finaliser); Box and Muller 1958
 
 use super::math;
@@ -36,7 +36,7 @@ impl Random {
         Self { key: mix(seed.wrapping_add(GAMMA)) }
     }
 
-    /// The numbers of column number `column` of table number `table`; hidden columns count from 100.
+    /// Random numbers of column `column` of table `table`; hidden columns are numbered from 100.
     pub(crate) fn column(self, table: u64, column: u64) -> ColumnRandom {
         ColumnRandom { key: mix(self.key ^ mix((table << 32 | column).wrapping_mul(GAMMA))) }
     }
@@ -68,7 +68,8 @@ impl Draws {
         (self.real(draw) * length as f64) as usize
     }
 
-    /// A uniform real between `low` and `high` hundredths, rounded to hundredths: the two ends are half as likely as the others.
+    /// A uniform real between `low` and `high` hundredths, rounded to hundredths: each end is half as likely as other
+    /// values.
     pub(crate) fn hundredths(self, draw: u64, low: i64, high: i64) -> i64 {
         low + (self.real(draw) * (high - low) as f64 + 0.5) as i64
     }
@@ -77,7 +78,7 @@ impl Draws {
         self.real(draw) < probability
     }
 
-    /// A normal number from the draws `draw` and `draw + 1`.
+    /// A normally distributed number, from draws `draw` and `draw + 1`.
     pub(crate) fn normal(self, draw: u64, mean: f64, deviation: f64) -> f64 {
         let radius = (-2.0 * math::ln(1.0 - self.real(draw))).sqrt();
         mean + deviation * (radius * math::cos_turns(self.real(draw + 1)))
@@ -86,7 +87,7 @@ impl Draws {
 
 /// A fixed pseudo-random permutation of `0..length`, evaluated one element at a time.
 ///
-/// After Black and Rogaway 2002: a Feistel network on the next power of four, walked until it lands inside.
+/// After Black and Rogaway 2002: a Feistel network on the next power of four, iterated until the result is in range.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Permutation {
     length: u64,
@@ -95,13 +96,13 @@ pub(crate) struct Permutation {
 }
 
 impl Permutation {
-    /// The permutation that `numbers` chooses.
+    /// The permutation selected by `numbers`.
     pub(crate) fn new(length: u64, numbers: ColumnRandom) -> Self {
         let bits = 64 - length.saturating_sub(1).leading_zeros();
         Self { length, half_bits: bits.div_ceil(2).max(1), key: numbers.key }
     }
 
-    /// Where `index` goes; `index` must be below the length.
+    /// Image of `index`, which must be below the length.
     pub(crate) fn at(&self, index: u64) -> u64 {
         let mut value = index;
         loop {

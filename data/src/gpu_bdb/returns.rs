@@ -1,10 +1,11 @@
-//! What comes back: the tables `store_returns` and `web_returns`.
+//! Returned goods: the tables `store_returns` and `web_returns`.
 //!
 //! ```text
 //!   ticket n returned? ─ one in ten ─► k of its lines, each at most once ─► day, quantity, amounts
 //! ```
 //!
-//! Days    a ticket comes back whole, up to 715 days after it was sold; an order's lines up to 715 days after each was sent.
+//! Days    a ticket is returned on one day, up to 715 days after the sale; lines of an order up to 715 days after each
+//!         was sent.
 
 use super::random::Draws;
 use super::rows::Rows;
@@ -15,10 +16,10 @@ use crate::DataError;
 const RETURNED: u64 = 100;
 const LINES: u64 = 101;
 const AMOUNTS: u64 = 102;
-/// Most days until something comes back.
+/// Maximum days between sale or shipment and return.
 const MOST_DAYS: i64 = 715;
 
-/// The returned lines of a basket, in their order: a bit per line.
+/// Returned lines of a basket, one bit per line.
 fn returned_lines(basket: &Basket, returned: Draws, lines: Draws) -> u64 {
     if basket.plant.is_some_and(|plant| plant.returned.is_some()) {
         return 1;
@@ -28,7 +29,7 @@ fn returned_lines(basket: &Basket, returned: Draws, lines: Draws) -> u64 {
     }
     let count = basket.num_lines;
     let wanted = returned.int(1, 1, count as i64) as u64;
-    // The first places of a shuffle: each place takes one of those behind it, or stays.
+    // The beginning of a shuffle: each position is swapped with a later one, or stays.
     let mut order: [u8; MOST_LINES as usize] = std::array::from_fn(|line| line as u8);
     let mut chosen = 0;
     for place in 0..wanted {
@@ -39,7 +40,7 @@ fn returned_lines(basket: &Basket, returned: Draws, lines: Draws) -> u64 {
     chosen
 }
 
-/// The amounts of a returned line, in hundredths.
+/// Amounts of a returned line, in hundredths.
 struct Amounts {
     amount: i64,
     tax: i64,
@@ -66,7 +67,7 @@ impl Amounts {
         }
     }
 
-    /// From the returned amount to the net loss: nine columns, alike in both channels.
+    /// Appends nine columns from the returned amount to the net loss, equal in both channels.
     fn columns(&self, rows: &mut Rows) {
         rows.money(self.amount);
         rows.money(self.tax);

@@ -1,12 +1,12 @@
-//! What buyers wrote: the table `product_reviews`.
+//! Product reviews by buyers: the table `product_reviews`.
 //!
 //! ```text
 //!   review r ─► order π(r mod T) ─► one of its items, its receiver ─► rating ─► text
 //! ```
 //!
-//! Days     even over the five years, so reviews do not follow the calendar as the facts do.
-//! Plants   the last reviews of the table are the planted ones: one for each planted order, then those of one item; the table
-//!          is as long without them.
+//! Days     uniform over the five years, so reviews do not follow the calendar as the facts do.
+//! Plants   the planted reviews are the last of the table: one per planted order, then those of one item. Without
+//!          plants the table has the same length.
 
 use super::calendar::{FIRST_DAY, SALES_DAYS, date_text, time_text};
 use super::lexicon::NEGATIVE;
@@ -19,13 +19,13 @@ use crate::DataError;
 
 const REVIEW: u64 = 100;
 const TEXT: u64 = 101;
-/// Chances of the ratings 1 to 4, added up; 5 has the rest.
+/// Cumulative probabilities of the ratings 1 to 4; the remainder is for 5.
 const RATINGS: [f64; 4] = [0.0705, 0.1188, 0.2000, 0.3903];
-/// The word that reviews of planted orders say.
+/// Word in the reviews of planted orders.
 const PLANTED_WORD: &str = NEGATIVE[2];
 
 impl DataSet {
-    /// Row number `row` of `product_reviews`, from 0.
+    /// Row `row` of `product_reviews`, from 0.
     pub(crate) fn product_reviews_row(&self, row: u64, text: &mut String, rows: &mut Rows) -> Result<(), DataError> {
         let draws = self.draws(Table::ProductReviews, REVIEW, row);
         let planted = row.checked_sub(self.sizes.reviews - self.plants.num_reviews());

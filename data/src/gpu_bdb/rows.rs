@@ -1,10 +1,10 @@
-//! Collects rows value by value and hands them on as record batches.
+//! Collects rows value by value and emits record batches.
 //!
 //! ```text
 //!   key(17) int(3) money(1_999) text("red") end()   ──►   one row;   every BATCH_ROWS rows   ──►   emit(batch)
 //! ```
 //!
-//! Order    values come in the order of the schema; a value of another kind than its column is a bug and panics.
+//! Order    values are added in schema order; a value of the wrong kind is a bug and panics.
 //! Memory   one batch.
 
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use arrow::datatypes::{DataType, SchemaRef};
 
 use crate::DataError;
 
-/// Rows of a batch; the last one of a part may be short.
+/// Rows per batch; the last batch of a part may be shorter.
 pub(crate) const BATCH_ROWS: usize = 32_768;
 
-/// What takes the batches.
+/// Receiver of the batches.
 pub(crate) type Emit<'a> = &'a mut dyn FnMut(RecordBatch) -> Result<(), DataError>;
 
 enum Cells {
@@ -30,7 +30,7 @@ enum Cells {
     Text(StringBuilder),
 }
 
-/// The rows of one part, as they are made.
+/// Rows of one part under construction.
 pub(crate) struct Rows<'a> {
     table: &'static str,
     schema: SchemaRef,
@@ -90,7 +90,7 @@ impl<'a> Rows<'a> {
         self.integer(value);
     }
 
-    /// A number in hundredths.
+    /// Adds a number in hundredths.
     pub(crate) fn money(&mut self, hundredths: i64) {
         self.money_or_null(Some(hundredths));
     }
@@ -98,7 +98,7 @@ impl<'a> Rows<'a> {
     pub(crate) fn money_or_null(&mut self, hundredths: Option<i64>) {
         let table = self.table;
         match self.cells() {
-            // One correctly rounded division: the double nearest to the decimal value.
+            // One correctly rounded division gives the double nearest to the decimal value.
             Cells::Double(cells) => cells.append_option(hundredths.map(|value| value as f64 / 100.0)),
             Cells::Decimal(cells) => cells.append_option(hundredths.map(i128::from)),
             _ => panic!("a row of {table} has money where its schema has none"),
@@ -117,7 +117,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Ends a row; a full batch is handed on.
+    /// Ends a row; emits a full batch.
     pub(crate) fn end(&mut self) -> Result<(), DataError> {
         assert_eq!(self.next, self.columns.len(), "a row of {} has values for every column", self.table);
         self.next = 0;
@@ -125,7 +125,7 @@ impl<'a> Rows<'a> {
         if self.num_rows == BATCH_ROWS { self.flush() } else { Ok(()) }
     }
 
-    /// Hands on what is left.
+    /// Emits the remaining rows.
     pub(crate) fn finish(mut self) -> Result<(), DataError> {
         if self.num_rows > 0 { self.flush() } else { Ok(()) }
     }

@@ -4,10 +4,11 @@
 //!   ticket n ─► day, second, customer, store, 1 to 14 lines ─► line j ─► item, quantity, prices
 //! ```
 //!
-//! Alone     ticket n and its line j follow from (seed, n, j): returns, clicks and reviews make them again instead of reading.
-//! Items     55 % any item, 5 % one of four static items, 40 % favourites: normal around the middle of a permutation that
-//!           both channels share. Customers likewise, half and half.
-//! Money     whole hundredths from the first draw to the file.
+//! Alone     ticket n and its line j follow from (seed, n, j): returns, clicks and reviews recompute them instead of
+//!           reading.
+//! Items     55 % random items, 5 % one of four static items, 40 % favourites: normally distributed around the middle
+//!           of a permutation that both channels share. Customers likewise: half random, half favourites.
+//! Money     integer hundredths from the first draw to the file.
 
 use super::calendar::sales_day;
 use super::math;
@@ -17,25 +18,25 @@ use super::rows::Rows;
 use super::{DataSet, NULL_SHARE, Table};
 use crate::DataError;
 
-/// Most lines of a ticket.
+/// Maximum lines of a ticket.
 pub(crate) const MOST_LINES: u64 = 14;
-/// The draw that gives a basket's lines: with the default seed their mean is near 7.5 at the small scales, too.
+/// Draw for the number of lines of a basket: with the default seed the mean is near 7.5 at the small scales, too.
 const LINES_DRAW: u64 = 26;
-/// The four items that are bought everywhere.
+/// The four items that are sold everywhere.
 pub(crate) const STATIC_ITEMS: std::ops::RangeInclusive<i64> = 10_000..=10_003;
 
-/// A way to sell.
+/// A sales channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Channel {
     Store,
     Web,
 }
 
-/// Hidden columns, by what they decide.
+/// Hidden columns, by purpose.
 mod column {
     pub(super) const BASKET: u64 = 100;
-    /// Under this number the default seed's static items are 5.05 % of the lines at scale 1 (5.01 % are expected of any seed),
-    /// and 443 pairs of item 10001 share an order (459 are expected): inside the ranges that the workload publishes.
+    /// With this number, the default seed's static items are 5.05 % of the lines at scale 1 (expectation 5.01 %), and
+    /// 443 pairs with item 10001 share an order (expectation 459): within the published ranges of the workload.
     pub(super) const ITEM: u64 = 144;
     pub(super) const LINE: u64 = 102;
     pub(super) const PRICE: u64 = 103;
@@ -49,7 +50,7 @@ pub(crate) struct Basket<'a> {
     pub(crate) date: i64,
     pub(crate) time: i64,
     pub(crate) customer: i64,
-    /// Who receives a web order; the customer in a store.
+    /// Receiver of a web order; in a store, the customer.
     pub(crate) receiver: i64,
     /// The store of a ticket.
     pub(crate) store: i64,
@@ -57,7 +58,7 @@ pub(crate) struct Basket<'a> {
     pub(crate) plant: Option<&'a Plant>,
 }
 
-/// What a line costs, in hundredths.
+/// Prices of a line, in hundredths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Prices {
     pub(crate) wholesale: i64,
@@ -72,7 +73,7 @@ pub(crate) struct Prices {
     pub(crate) shipping: i64,
 }
 
-/// `amount · hundredths / 100`, halves upwards; neither is negative.
+/// `amount · hundredths / 100`, rounding half up; neither is negative.
 pub(crate) fn share(amount: i64, hundredths: i64) -> i64 {
     (amount * hundredths + 50) / 100
 }
@@ -91,7 +92,7 @@ impl DataSet {
         self.draws(channel.table(), column, number)
     }
 
-    /// Tickets or orders, planted ones included.
+    /// Number of tickets or orders, including planted ones.
     pub(crate) fn num_baskets(&self, channel: Channel) -> u64 {
         self.sizes.orders + self.plants(channel).len() as u64
     }
@@ -122,7 +123,7 @@ impl DataSet {
         }
     }
 
-    /// Any customer, evenly.
+    /// A random customer, uniformly.
     pub(crate) fn any_customer(&self, draws: Draws, draw: u64) -> i64 {
         draws.int(draw, 1, self.sizes.customers as i64)
     }
@@ -136,7 +137,7 @@ impl DataSet {
         1 + self.hot_customers.at(place as u64 - 1) as i64
     }
 
-    /// The item of line `line`, from 0.
+    /// Item of line `line`, from 0.
     pub(crate) fn line_item(&self, channel: Channel, basket: &Basket, line: u64) -> i64 {
         if let Some(plant) = basket.plant {
             return plant.items[line as usize];
@@ -166,23 +167,23 @@ impl DataSet {
         }
     }
 
-    /// The day on which a line of a web order is sent.
+    /// Shipping day of a line of a web order.
     pub(crate) fn line_ship_date(&self, basket: &Basket, line: u64) -> i64 {
         basket.date + self.line_draws(Channel::Web, basket, line).int(1, 1, 120)
     }
 
-    /// The page from which a line of a web order was bought; the file may hold NULL instead.
+    /// Page from which a line of a web order was bought; the file may contain NULL instead.
     pub(crate) fn line_page(&self, basket: &Basket, line: u64) -> i64 {
         self.line_draws(Channel::Web, basket, line).int(2, 1, self.sizes.web_pages as i64)
     }
 
-    /// That page as the file has it.
+    /// That page as it is in the file.
     pub(crate) fn line_page_or_null(&self, basket: &Basket, line: u64) -> Option<i64> {
         let nulls = self.sales_draws(Channel::Web, column::NULLS, basket.number * MOST_LINES + line);
         (!nulls.chance(6, NULL_SHARE)).then(|| self.line_page(basket, line))
     }
 
-    /// What a line costs.
+    /// Prices of a line.
     pub(crate) fn line_prices(&self, channel: Channel, basket: &Basket, line: u64, quantity: i64) -> Prices {
         let draws = self.sales_draws(channel, column::PRICE, basket.number * MOST_LINES + line);
         let wholesale = draws.hundredths(0, 100, 10_000);
@@ -261,7 +262,7 @@ impl DataSet {
             rows.key_or_null(or_null(3, ship.demographics));
             rows.key_or_null(or_null(4, ship.household));
             rows.key_or_null(or_null(5, ship.address));
-            // Draw 6 is the page's: see line_page_or_null.
+            // Draw 6 belongs to the page: see line_page_or_null.
             rows.key_or_null(self.line_page_or_null(&basket, line));
             rows.key_or_null(or_null(7, draws.int(3, 1, super::small::NUM_WEB_SITES as i64)));
             rows.key_or_null(or_null(8, draws.int(4, 1, super::small::NUM_SHIP_MODES as i64)));
@@ -281,7 +282,7 @@ impl DataSet {
         Ok(())
     }
 
-    /// The nine columns from wholesale cost to coupon, which both channels have.
+    /// Appends the nine columns from wholesale cost to coupon, which both channels have.
     fn price_columns(&self, prices: &Prices, rows: &mut Rows) {
         rows.money(prices.wholesale);
         rows.money(prices.list);

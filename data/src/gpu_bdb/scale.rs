@@ -1,18 +1,18 @@
-//! How many of everything there are at a scale factor.
+//! Table sizes as a function of the scale factor.
 //!
 //! ```text
-//!   customers, items   grow with √scale          tickets, orders   grow with the scale, from 90,000
+//!   customers, items   grow with √scale          tickets, orders   grow linearly, from 90,000
 //!   stores             with √scale               warehouses, pages, promotions   with its logarithm
 //! ```
 //!
-//! Below 1   the logarithms would turn negative: the small tables keep their size at 1, tickets shrink in step, and 12,000
-//!           items are kept because queries name items 10000 to 10003.
+//! Below 1   the logarithms would be negative: the small tables keep their size at 1, tickets shrink linearly, and
+//! 12,000 items remain because queries name items 10000 to 10003.
 //! After     the row counts published for the workload at 100, 300, 600 and 1,000 (docs/gpu-bdb-data.md)
 
 use super::math::{ln, round};
 use crate::DataError;
 
-/// Scales that can be generated.
+/// Range of scales that can be generated.
 pub const LEAST_SCALE: f64 = 0.01;
 pub const MOST_SCALE: f64 = 100_000.0;
 
@@ -20,10 +20,10 @@ pub const MOST_SCALE: f64 = 100_000.0;
 const TICKETS: f64 = 90_000.0;
 /// Weeks of inventory, from 2001-01-01.
 pub(crate) const INVENTORY_WEEKS: u64 = 261;
-/// Items that queries and planted rows name; at small scales the inventory holds few others.
+/// Items named by queries and planted rows; at small scales the inventory contains few others.
 const PLANTED_INVENTORY_ITEMS: std::ops::RangeInclusive<u64> = 160..=171;
 
-/// The sizes of one data set, without planted rows.
+/// Sizes of one data set, without planted rows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sizes {
     pub scale: f64,
@@ -31,7 +31,7 @@ pub struct Sizes {
     pub addresses: u64,
     pub items: u64,
     pub market_prices: u64,
-    /// Store tickets, and as many web orders.
+    /// Number of store tickets, and of web orders.
     pub orders: u64,
     pub reviews: u64,
     pub stores: u64,
@@ -40,18 +40,18 @@ pub struct Sizes {
     pub web_pages: u64,
     pub reasons: u64,
     pub customer_demographics: u64,
-    /// Every so many-th item is in the inventory.
+    /// Step between the items of the inventory.
     pub inventory_step: u64,
-    /// Standard deviations of the two distributions of favourites.
+    /// Standard deviations of the distributions of favourite items and customers.
     pub hot_items: f64,
     pub hot_customers: f64,
 }
 
 impl Sizes {
-    /// The sizes at `scale`.
+    /// Sizes at `scale`.
     ///
     /// # Errors
-    /// [`DataError::Scale`] for a scale that is not finite, below [`LEAST_SCALE`] or above [`MOST_SCALE`].
+    /// [`DataError::ScaleRange`] for a scale that is not finite, below [`LEAST_SCALE`] or above [`MOST_SCALE`].
     pub fn new(scale: f64) -> Result<Self, DataError> {
         if !(scale.is_finite() && (LEAST_SCALE..=MOST_SCALE).contains(&scale)) {
             return Err(DataError::ScaleRange { scale, least: LEAST_SCALE, most: MOST_SCALE });
@@ -87,7 +87,7 @@ impl Sizes {
         })
     }
 
-    /// The items of the inventory, in order.
+    /// Items of the inventory, in order.
     pub fn inventory_items(&self) -> impl Iterator<Item = u64> + '_ {
         (1..=self.items)
             .filter(|item| item.is_multiple_of(self.inventory_step) || PLANTED_INVENTORY_ITEMS.contains(item))
@@ -102,7 +102,8 @@ mod tests {
         Sizes::new(scale).expect("a scale in range")
     }
 
-    /// As published or derived by hand from the formulas of docs/gpu-bdb-data.md: customers, addresses, items, prices, stores, warehouses, promotions, pages, orders, reviews.
+    /// Published, or derived by hand from the formulas of docs/gpu-bdb-data.md: customers, addresses, items, prices,
+    /// stores, warehouses, promotions, pages, orders, reviews.
     #[test]
     fn row_counts_of_the_specification() {
         let expected: [(f64, [u64; 10]); 8] = [
@@ -149,7 +150,7 @@ mod tests {
         let tenth = at(0.1);
         assert_eq!((tenth.customers, tenth.addresses, tenth.orders, tenth.reviews), (31_623, 15_812, 9_000, 28_550));
         assert_eq!(tenth.customer_demographics, 1_920_800);
-        // Items 160 and 170 are tenth ones already.
+        // Items 160 and 170 are multiples of ten already.
         assert_eq!(tenth.inventory_items().count(), 1_200 + 12 - 2);
         assert_eq!(at(1.0).inventory_items().count(), 18_000);
     }

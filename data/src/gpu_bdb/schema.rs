@@ -1,12 +1,12 @@
-//! The tables and their columns: names, kinds, what may be NULL, and which column refers to which table.
+//! Tables and columns: names, kinds, nullability, and the table that a column refers to.
 //!
 //! ```text
-//!   "ss_cdemo_sk key? >customer_demographics"     name, kind, ? when NULL occurs, > the table referred to
+//!   "ss_cdemo_sk key? >customer_demographics"     name, kind, ? if nullable, > and the table referred to
 //! ```
 //!
-//! Kinds    key and order: INT64, or INT32 with [`Keys::Int32`] as long as every value fits · int: INT32
-//!          · money (prices, shares and hours too): DOUBLE or DECIMAL(7, 2) · text and prose: UTF8, prose without a dictionary
-//! Names    those of the TPC's schema that the workload descends from, so that published queries run unchanged.
+//! Kinds    key and order: INT64, or INT32 with [`Keys::Int32`] if every value fits · int: INT32
+//!          · money (also prices, shares, hours): DOUBLE or DECIMAL(7, 2) · text, prose: UTF8, prose without dictionary
+//! Names    those of the TPC schema from which the workload descends, so that published queries run unchanged.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
 use crate::DataError;
 
-/// A table of gpu-bdb. New ones go to the end: the place of a table is part of its data.
+/// A table of gpu-bdb. Append new tables at the end: a table's position is part of its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Table {
     DateDim,
@@ -42,7 +42,7 @@ pub enum Table {
     ProductReviews,
 }
 
-/// What a column holds.
+/// Kind of a column's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A surrogate key.
@@ -51,11 +51,11 @@ pub enum Kind {
     Order,
     /// A small integer.
     Int,
-    /// A number with two decimals: money, a price, a share, an offset in hours.
+    /// A number with two decimals: an amount of money, a price, a share, an offset in hours.
     Money,
-    /// Text of which few values differ.
+    /// Text with few distinct values.
     Text,
-    /// Text of which nearly all values differ.
+    /// Text with nearly all values distinct.
     Prose,
 }
 
@@ -69,22 +69,22 @@ pub struct Column {
     pub references: Option<Table>,
 }
 
-/// How money is written.
+/// Type of money columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Money {
-    /// DOUBLE, the value nearest to the two decimals.
+    /// DOUBLE, nearest to the decimal value.
     #[default]
     Double,
     /// DECIMAL(7, 2): sums are exact.
     Decimal,
 }
 
-/// How keys are written.
+/// Type of key columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Keys {
     #[default]
     Int64,
-    /// INT32 for every key, and for ticket and order numbers where all of them fit.
+    /// INT32 for every key, and for ticket and order numbers if all of them fit.
     Int32,
 }
 
@@ -116,7 +116,7 @@ impl Table {
         Table::ProductReviews,
     ];
 
-    /// The name in SQL and of the folder.
+    /// Name in SQL, and of the folder.
     pub fn name(self) -> &'static str {
         match self {
             Table::DateDim => "date_dim",
@@ -145,7 +145,7 @@ impl Table {
         }
     }
 
-    /// What its random numbers are drawn with: part of the data, so it never changes.
+    /// Number of the table's random numbers: part of the data, so it never changes.
     pub(crate) fn id(self) -> u64 {
         self as u64 + 1
     }
@@ -161,12 +161,12 @@ impl Table {
         })
     }
 
-    /// The columns, in the order of the file.
+    /// Columns, in file order.
     pub fn columns(self) -> Vec<Column> {
         self.text().split(',').map(|column| Column::parse(column.trim())).collect()
     }
 
-    /// The column that identifies a row, where one does.
+    /// The column that identifies a row, if there is one.
     pub fn primary_key(self) -> Option<&'static str> {
         match self {
             Table::StoreSales
@@ -179,7 +179,7 @@ impl Table {
         }
     }
 
-    /// The schema of the files; `wide_orders` when ticket and order numbers need 64 bits whatever `keys` says.
+    /// Schema of the files; with `wide_orders`, ticket and order numbers have 64 bits whatever `keys` says.
     pub(crate) fn schema(self, money: Money, keys: Keys, wide_orders: bool) -> SchemaRef {
         let integer = |narrow| if narrow { DataType::Int32 } else { DataType::Int64 };
         let fields = self.columns().into_iter().map(|column| {
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn tables_have_the_columns_of_the_specification() {
-        // Names and column counts as the workload lists them.
+        // Names and column counts as listed by the workload.
         let expected = [
             ("store_sales", 23),
             ("web_sales", 34),

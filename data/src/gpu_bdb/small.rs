@@ -1,4 +1,4 @@
-//! Tables that no query reads, for the sake of their keys: `income_band`, `reason`, `ship_mode`, `web_site`.
+//! Tables that no query reads; other tables refer to their keys: `income_band`, `reason`, `ship_mode`, `web_site`.
 //!
 //! ```text
 //!   20 income bands of 10,000 each · 20 ways to ship · 30 sites · reasons by scale
@@ -19,7 +19,7 @@ const VALUES: u64 = 100;
 const PLACE: u64 = 101;
 
 impl DataSet {
-    /// Row of `income_band` number `key`, from 1.
+    /// Row `key` of `income_band`, from 1.
     pub(crate) fn income_band_row(&self, key: u64, rows: &mut Rows) -> Result<(), DataError> {
         let low = 10_000 * (key as i64 - 1);
         rows.key(key as i64);
@@ -28,7 +28,7 @@ impl DataSet {
         rows.end()
     }
 
-    /// Row of `reason` number `key`, from 1.
+    /// Row `key` of `reason`, from 1.
     pub(crate) fn reason_row(&self, key: u64, rows: &mut Rows) -> Result<(), DataError> {
         const WHY: [&str; 6] =
             ["Did not fit", "Arrived late", "Not as shown", "Bought twice", "Found it for less", "Changed my mind"];
@@ -38,7 +38,7 @@ impl DataSet {
         rows.end()
     }
 
-    /// Row of `ship_mode` number `key`, from 1.
+    /// Row `key` of `ship_mode`, from 1.
     pub(crate) fn ship_mode_row(&self, key: u64, rows: &mut Rows) -> Result<(), DataError> {
         let index = key as usize - 1;
         rows.key(key as i64);
@@ -50,7 +50,7 @@ impl DataSet {
         rows.end()
     }
 
-    /// Row of `web_site` number `key`, from 1.
+    /// Row `key` of `web_site`, from 1.
     pub(crate) fn web_site_row(&self, key: u64, rows: &mut Rows) -> Result<(), DataError> {
         let draws = self.draws(Table::WebSite, VALUES, key);
         let opened = draws.int(0, FIRST_DAY - 1_000, FIRST_DAY - 1);

@@ -1,13 +1,13 @@
-//! The text of reviews: sentences whose wording leans with the rating.
+//! Text of reviews: sentences whose wording depends on the rating.
 //!
 //! ```text
 //!   words by rank (share ~ rank^-0.9)  ─►  a sentiment word  ─►  a stock phrase  ─►  a company  ─►  punctuation
 //!   "The mola is a great teki, of to have it was Acme Corp rumo. …"
 //! ```
 //!
-//! Vocabulary  60 function words, then made-up words of two to four syllables; at ranks about 2,000 the dictionary words that
-//!             are store names too. No made-up word is a sentiment word, or holds a store name.
-//! Sentiment   about three hits in a review; rating and wording agree, so that a classifier can learn from it.
+//! Vocabulary  60 function words, then made-up words of two to four syllables; at ranks near 2,000 the dictionary words
+//!             that are also store names. No made-up word is a sentiment word or contains a store name.
+//! Sentiment   about three hits per review; rating and wording agree, so that a classifier can learn from it.
 //! Letters     plain ASCII: the separator `è` of the queries never occurs.
 
 use std::collections::HashSet;
@@ -20,38 +20,38 @@ use super::lexicon::{
 use super::math;
 use super::random::{Draws, Random};
 
-/// Words of the vocabulary.
+/// Number of words in the vocabulary.
 const NUM_WORDS: usize = 4_060;
 const MADE_UP_WORDS: usize = NUM_WORDS - FUNCTION_WORDS.len();
-/// Ranks, counted from zero, of the dictionary words that name stores.
+/// Ranks, from 0, of the dictionary words that are store names.
 const DICTIONARY_RANKS: std::ops::Range<usize> = 1_999..1_999 + DICTIONARY_STORE_NAMES;
-/// The vocabulary is the same for every seed.
+/// Seed of the vocabulary, which is equal for every data seed.
 const VOCABULARY_SEED: u64 = 0x6d69_6c6c_706f_6e64;
 const CONSONANTS: [char; 14] = ['b', 'd', 'f', 'g', 'k', 'l', 'm', 'n', 'p', 'r', 's', 't', 'v', 'z'];
 const VOWELS: [char; 5] = ['a', 'e', 'i', 'o', 'u'];
-/// Steps of the guide that finds a word's rank.
+/// Number of entries in the guide table for rank lookups.
 const GUIDE: usize = 4_096;
-/// Stock phrases of each of the classes negative, neutral and positive: three made-up words, most of them rare otherwise, so that a
-/// phrase tells its class.
+/// Number of stock phrases per class (negative, neutral, positive): three made-up words, most of them otherwise rare,
+/// so that a phrase identifies its class.
 const PHRASES: usize = 40;
-/// Sentences of a review beyond the first are Poisson with this mean.
+/// Mean of the Poisson-distributed number of sentences after the first.
 const MEAN_SENTENCES: f64 = 7.0;
 const LEAST_SENTENCES: usize = 2;
 const MOST_SENTENCES: usize = 30;
-/// Draws that a sentence may use; sentence `s` starts at draw `s · SENTENCE_DRAWS`.
+/// Maximum draws of a sentence; sentence `s` starts at draw `s · SENTENCE_DRAWS`.
 const SENTENCE_DRAWS: u64 = 64;
-/// The draws of a review as a whole come after those of its sentences.
+/// First draw of the review as a whole, after those of its sentences.
 const REVIEW_DRAWS: u64 = SENTENCE_DRAWS * MOST_SENTENCES as u64;
 
-/// What is known of a review before it is written.
+/// Input of a review's text.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Subject<'a> {
     pub(crate) rating: i64,
-    /// Chance of a company in each sentence.
+    /// Probability of a company name in each sentence.
     pub(crate) company: f64,
-    /// A store to name.
+    /// Store to name.
     pub(crate) store: Option<&'a str>,
-    /// A word that the second sentence must have.
+    /// Word that the second sentence must contain.
     pub(crate) must_say: Option<&'a str>,
 }
 
@@ -59,12 +59,12 @@ pub(crate) struct Subject<'a> {
 #[derive(Debug)]
 pub(crate) struct TextModel {
     words: Vec<String>,
-    /// Share of the words up to each rank.
+    /// Cumulative share of the words up to each rank.
     cumulative: Vec<f64>,
     /// First rank whose cumulative share is at least step/GUIDE.
     guide: Vec<usize>,
     phrases: Vec<[usize; 3]>,
-    /// Chance of at most so many further sentences.
+    /// Cumulative probability of the number of further sentences.
     sentences: Vec<f64>,
 }
 
@@ -117,12 +117,12 @@ impl TextModel {
         rank
     }
 
-    /// A word by its share in reviews.
+    /// A random word by its share in reviews.
     pub(crate) fn word(&self, draws: Draws, draw: u64) -> &str {
         &self.words[self.rank(draws, draw)]
     }
 
-    /// Made-up word number `index`, from 0.
+    /// Made-up word `index`, from 0.
     pub(crate) fn made_up(&self, index: usize) -> &str {
         &self.words[FUNCTION_WORDS.len() + index]
     }
@@ -158,7 +158,7 @@ impl TextModel {
         words: &mut Vec<&'a str>,
         out: &mut String,
     ) {
-        // The first draws decide, the words themselves take those from 32.
+        // The first draws decide the structure; words use draws from 32 on.
         words.clear();
         let num_words = draws.int(first, 6, 18) as u64;
         words.extend((0..num_words).map(|word| self.word(draws, first + 32 + word)));
@@ -193,7 +193,7 @@ impl TextModel {
             words.splice(middle..middle, phrase.map(|rank| self.words[rank].as_str()));
         }
         if draws.chance(first + 9, subject.company) {
-            // Never first: a sentence's first word is capitalised anyway.
+            // Not at the beginning: a sentence's first word is always capitalised.
             let place = 1 + draws.index(first + 10, words.len());
             words.insert(place, COMPANIES[draws.index(first + 11, COMPANIES.len())]);
         }
@@ -250,7 +250,7 @@ impl TextModel {
     }
 }
 
-/// The words by rank.
+/// Words by rank.
 fn vocabulary() -> Vec<String> {
     let stores: Vec<String> = (0..NUM_STORE_NAMES).map(|name| store_name(name).to_lowercase()).collect();
     let mut taken: HashSet<String> = FUNCTION_WORDS.into_iter().map(str::to_string).collect();

@@ -1,14 +1,15 @@
-//! Writes tables as folders of Parquet files, row groups in parallel and each file in order.
+//! Writes tables as folders of Parquet files: row groups in parallel, each file in order.
 //!
 //! ```text
 //!   jobs    store_sales 0 │ store_sales 1 │ … │ web_sales 0 │ …          one job per row group, taken in this order
-//!   thread  units ─► batches ─► encoded, compressed columns ─► wait for the group before ─► append to the file
-//!   file    DIR/store_sales/part-00000.parquet, under its name only when it is whole
+//!   thread  units ─► batches ─► encoded, compressed columns ─► wait for the previous group ─► append to the file
+//!   file    DIR/store_sales/part-00000.parquet, renamed to its final name when complete
 //! ```
 //!
-//! Same     which group holds which rows follows from scale and options, so files are the same, byte by byte, for any threads.
-//! Memory   a batch and an encoded group per thread.
-//! Errors   the first one by job stops all threads; files that were finished stay, half-written ones do not.
+//! Same     the rows of each group depend on scale and options, so files are equal byte by byte for any number of
+//!          threads.
+//! Memory   one batch and one encoded group per thread.
+//! Errors   the first error by job order stops all threads; finished files are kept, partial files are not.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,18 +31,18 @@ use super::{DEFAULT_SEED, DataSet, Format, GENERATOR_VERSION, Kind, Table};
 use crate::parquet::{Counted, Values, device_layout};
 use crate::{Codec, DataError, Files, NewFile, Replaced, WrittenFile};
 
-/// Tables above this many rows get several row groups at any scale, so that threads and pruning have something to work on.
+/// Row count above which a table has several row groups at any scale, so that threads and pruning have work.
 const SEVERAL_GROUPS_ABOVE: u64 = 20_000;
 const SEVERAL_GROUPS: u64 = 4;
-/// About how large a file may grow.
+/// Approximate maximum size of a file in bytes.
 const FILE_BYTES: u64 = 768 << 20;
 
-/// What to generate, and how.
+/// Options of a generation.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// From [`super::LEAST_SCALE`] to [`super::MOST_SCALE`]; 1 is about 1 GB of raw text.
     pub scale: f64,
-    /// The folder to fill; made when it is missing.
+    /// Output folder; created if missing.
     pub out: PathBuf,
     /// The tables to write.
     pub tables: Vec<Table>,
@@ -49,13 +50,13 @@ pub struct Options {
     pub threads: usize,
     pub codec: Codec,
     pub format: Format,
-    /// Another seed gives other rows with the same distributions.
+    /// Seed; another seed gives other rows with equal distributions.
     pub seed: u64,
-    /// Whether rows are planted that keep queries non-empty at small scales.
+    /// True to plant rows that keep queries non-empty at small scales.
     pub plants: bool,
-    /// The rules for files that exist already.
+    /// Rules for existing files.
     pub files: Arc<dyn Files>,
-    /// Set from outside, it ends the generation in [`DataError::Stopped`].
+    /// Set by the caller to end the generation with [`DataError::Stopped`].
     pub stop: Arc<AtomicBool>,
 }
 
@@ -82,14 +83,14 @@ impl Options {
 /// `progress` is called from any thread with the table and the rows just encoded.
 ///
 /// # Errors
-/// [`DataError`]; files that were finished stay, half-written ones do not.
+/// [`DataError`]; finished files are kept, partial files are not.
 pub fn generate(options: &Options, progress: &(dyn Fn(Table, u64) + Sync)) -> Result<Vec<WrittenFile>, DataError> {
     let data = DataSet::new(options.scale, options.seed, options.plants)?;
     crate::parquet::make_folder(&options.out)?;
     let mut files = Vec::new();
     let mut jobs = Vec::new();
     for (place, &table) in options.tables.iter().enumerate() {
-        // A table that is asked for twice is written once.
+        // A table that is listed twice is written once.
         if !options.tables[..place].contains(&table) {
             plan(&data, table, options, &mut files, &mut jobs)?;
         }
@@ -133,7 +134,7 @@ pub fn generate(options: &Options, progress: &(dyn Fn(Table, u64) + Sync)) -> Re
     Ok(written)
 }
 
-/// Rows of a full row group: narrow tables have more, and reviews, which are long, fewer.
+/// Rows of a full row group: narrow tables have more; reviews, which are long, fewer.
 fn group_rows(table: Table) -> u64 {
     match table {
         Table::Inventory | Table::WebClickstreams => 1 << 22,
@@ -142,7 +143,7 @@ fn group_rows(table: Table) -> u64 {
     }
 }
 
-/// Bytes of a row in a file, about, with Snappy.
+/// Approximate bytes of a row in a file, with Snappy.
 fn row_bytes(table: Table) -> u64 {
     match table {
         Table::StoreSales | Table::StoreReturns => 65,
@@ -154,7 +155,7 @@ fn row_bytes(table: Table) -> u64 {
     }
 }
 
-/// The row group of a file that a job makes.
+/// Job for one row group of a file.
 struct Job {
     table: Table,
     file: usize,
@@ -162,7 +163,7 @@ struct Job {
     units: Range<u64>,
 }
 
-/// A file that groups are appended to.
+/// A file to which groups are appended.
 struct TableFile {
     path: PathBuf,
     num_groups: usize,
@@ -175,19 +176,19 @@ enum FileState {
     Planned,
     Open(Box<OpenFile>),
     Finished(WrittenFile),
-    /// An error has closed it; the job that met it reports.
+    /// Closed after an error; the failed job reports it.
     Broken,
 }
 
 struct OpenFile {
     writer: SerializedFileWriter<Counted<Box<dyn NewFile>>>,
     factory: Arc<ArrowRowGroupWriterFactory>,
-    /// Groups that are encoded but wait for one before them.
+    /// Encoded groups that wait for an earlier group.
     waiting: BTreeMap<usize, Vec<ArrowColumnChunk>>,
     next: usize,
 }
 
-/// Adds the files of a table, and a job per row group.
+/// Adds the files of a table, and one job per row group.
 fn plan(
     data: &DataSet,
     table: Table,
@@ -271,7 +272,7 @@ impl Job {
             Ok(())
         };
         match data.rows(self.table, self.units.clone(), options.format, &mut encode) {
-            // Another job has failed, and reports; or the caller stops them all.
+            // Another job failed and reports its error, or the caller stopped all jobs.
             Err(DataError::Stopped) => return Ok(()),
             result => result?,
         }
@@ -281,7 +282,7 @@ impl Job {
 }
 
 impl TableFile {
-    /// Opens the file if it is not open, and returns what makes column writers for it.
+    /// Opens the file unless it is open; returns the factory of its column writers.
     fn factory(&self, files: &dyn Files) -> Result<Arc<ArrowRowGroupWriterFactory>, DataError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*state, FileState::Planned) {
@@ -301,7 +302,7 @@ impl TableFile {
         Ok(OpenFile { writer, factory: Arc::new(factory), waiting: BTreeMap::new(), next: 0 })
     }
 
-    /// Appends a group, and those that waited for it; the last one finishes the file.
+    /// Appends a group, and the groups that waited for it; the last group finishes the file.
     fn append(&self, group: usize, chunks: Vec<ArrowColumnChunk>) -> Result<(), DataError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let FileState::Open(open) = &mut *state else { return Ok(()) };
@@ -350,7 +351,7 @@ impl OpenFile {
     }
 }
 
-/// The parts of an earlier, larger generation, which go: a table is all files of its folder.
+/// Parts left by an earlier, larger generation. They are removed: a table consists of all files in its folder.
 fn leftovers(folder: &Path, kept: &[&Path]) -> Vec<PathBuf> {
     let parts = (0..).map(|index| folder.join(part_name(index)));
     let is_kept = |path: &PathBuf| kept.contains(&path.as_path());
@@ -358,7 +359,7 @@ fn leftovers(folder: &Path, kept: &[&Path]) -> Vec<PathBuf> {
 }
 
 /// # Errors
-/// [`DataError::Io`] of a leftover that is no file, or read-only.
+/// [`DataError::Io`] for a leftover that is not a file, or is read-only.
 fn removable(path: &Path) -> Result<(), DataError> {
     let metadata = fs::metadata(path).map_err(DataError::io(path))?;
     if !metadata.is_file() {

@@ -1,8 +1,8 @@
-//! What a file of the matrix can choose, beside the kinds of its columns.
+//! Options of a matrix file, other than the kinds of its columns.
 //!
 //! ```text
-//!   of a column   encoding · dictionary · nulls · values · bloom
-//!   of the file   codec · version · rows · pages · groups · statistics · index
+//!   per column    encoding · dictionary · nulls · values · bloom
+//!   per file      codec · version · rows · pages · groups · statistics · index
 //! ```
 //!
 //! Names   each choice has a short name, which is part of the file's name.
@@ -10,7 +10,7 @@
 use parquet::basic::{BrotliLevel, Compression, Encoding as Written, GzipLevel, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterVersion};
 
-/// An enum of choices: all of them in a list, and a name for each.
+/// Defines an enum of choices, with a list of all and a name for each.
 macro_rules! choices {
     ($(#[$doc:meta])* $name:ident { $($(#[$of_one:meta])* $one:ident = $text:literal),* $(,)? }) => {
         $(#[$doc])*
@@ -18,10 +18,10 @@ macro_rules! choices {
         pub enum $name { $($(#[$of_one])* $one),* }
 
         impl $name {
-            /// All of them, in the order in which they are numbered.
+            /// All choices, in numbering order.
             pub const ALL: &[$name] = &[$($name::$one),*];
 
-            /// The word for it in names of files.
+            /// Name of the choice in file names.
             pub fn name(self) -> &'static str {
                 match self { $($name::$one => $text),* }
             }
@@ -31,12 +31,12 @@ macro_rules! choices {
 pub(super) use choices;
 
 choices! {
-    /// How the values of a column are written.
+    /// Encoding of a column's values.
     Encoding {
         Plain = "plain",
-        /// RLE_DICTIONARY; what follows a dictionary that is full is the business of [`Dictionary`].
+        /// RLE_DICTIONARY; [`Dictionary`] determines what follows a full dictionary.
         Dictionary = "dictionary",
-        /// Runs of booleans, with their length in front.
+        /// RLE of booleans, preceded by its length.
         Rle = "rle",
         DeltaBinaryPacked = "delta",
         DeltaLengthByteArray = "delta_length",
@@ -46,7 +46,7 @@ choices! {
 }
 
 impl Encoding {
-    /// The encoding to ask a writer for; a dictionary is asked for otherwise.
+    /// Encoding to set on a writer; a dictionary is requested by another option.
     pub(super) fn written(self) -> Option<Written> {
         match self {
             Encoding::Dictionary => None,
@@ -61,23 +61,23 @@ impl Encoding {
 }
 
 choices! {
-    /// When a dictionary gives up in the middle of a column chunk.
+    /// Limit after which a dictionary is abandoned within a column chunk.
     Dictionary {
-        /// The column has none.
+        /// The column has no dictionary.
         Unused = "",
-        /// Never, at these sizes.
+        /// Not reached at these sizes.
         Whole = "_whole",
-        /// At 64 bytes; pages of the writer's own choice follow: PLAIN in version 1, DELTA_… in version 2.
+        /// 64 bytes; then pages of the writer's choice: PLAIN in version 1, DELTA_… in version 2.
         Bytes64 = "_64",
-        /// At 1,024 bytes, likewise.
+        /// 1,024 bytes; then as above.
         Bytes1024 = "_1024",
-        /// At 1,024 bytes; PLAIN pages follow in both versions.
+        /// 1,024 bytes; then PLAIN pages in both versions.
         Bytes1024ThenPlain = "_1024_plain",
     }
 }
 
 impl Dictionary {
-    /// The bytes after which the dictionary gives up, if it ever does.
+    /// Limit of the dictionary in bytes, if it has one.
     pub fn limit_bytes(self) -> Option<usize> {
         match self {
             Dictionary::Unused | Dictionary::Whole => None,
@@ -88,52 +88,52 @@ impl Dictionary {
 }
 
 choices! {
-    /// Which rows of a column are NULL.
+    /// Rows of a column that are NULL.
     Nulls {
         /// The column is required: no definition levels.
         Required = "required",
         /// The column is optional, and no row is NULL.
         Without = "no_null",
         Seventh = "seventh",
-        /// A random half.
+        /// A random half of the rows.
         Half = "half",
         All = "all_null",
-        /// Runs of lengths around bytes and words, NULL and not in turn.
+        /// Alternating runs of NULLs and values, with lengths around bytes and words.
         Runs = "null_runs",
-        /// All rows of the first page, and no others.
+        /// All rows of the first page, and no other rows.
         FirstPage = "first_page",
     }
 }
 
 choices! {
-    /// How the values of a column are distributed.
+    /// Distribution of a column's values.
     Values {
         Constant = "constant",
-        /// Ascending and different, as far as the type has values.
+        /// Ascending and distinct, as far as the type has values.
         Sorted = "sorted",
-        /// Ascending, thirteen rows a value.
+        /// Ascending, thirteen rows per value.
         Repeats = "repeats",
-        /// Six different values.
+        /// Six distinct values.
         Few = "few",
         /// All bits random.
         Random = "random",
-        /// The ends of the type; NaN, −0.0 and infinities; empty, long and odd texts.
+        /// Limits of the type; NaN, −0.0 and infinities; empty, long and unusual texts.
         Extremes = "extremes",
     }
 }
 
 choices! {
-    /// Whether a column chunk has a Bloom filter.
+    /// Presence of a Bloom filter in a column chunk.
     Bloom { Without = "", With = "bloom" }
 }
 
 choices! {
-    /// How pages are compressed.
+    /// Compression of pages.
     Compress {
         None = "none",
         Snappy = "snappy",
         Lz4Raw = "lz4_raw",
-        /// The deprecated LZ4 of Hadoop: blocks with lengths in front.
+        /// The deprecated LZ4 format of Hadoop: blocks preceded by their lengths.
         Lz4 = "lz4_hadoop",
         Zstd = "zstd",
         Gzip = "gzip",
@@ -156,7 +156,7 @@ impl Compress {
 }
 
 choices! {
-    /// The version of the data pages.
+    /// Version of the data pages.
     Version { V1 = "v1", V2 = "v2" }
 }
 
@@ -170,9 +170,9 @@ impl Version {
 }
 
 choices! {
-    /// Where a data page ends.
+    /// Size of data pages.
     Pages {
-        /// Nowhere before the row group, at these sizes.
+        /// One page per row group, at these sizes.
         Whole = "one_page",
         Rows32 = "page32r",
         Rows100 = "page100r",
@@ -183,12 +183,12 @@ choices! {
     }
 }
 
-/// The sizes of a page.
+/// Limits of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageLimits {
     pub rows: usize,
     pub bytes: usize,
-    /// After how many values the writer compares a page with its limits: a divisor of `rows`.
+    /// Values after which the writer compares a page with its limits: a divisor of `rows`.
     pub batch: usize,
 }
 
@@ -205,12 +205,12 @@ impl Pages {
 }
 
 choices! {
-    /// Rows of a row group.
+    /// Rows per row group.
     Groups {
         One = "one_group",
-        /// 24, in files of 31 to 33 rows.
+        /// 24 rows, in files of 31 to 33 rows.
         Of24 = "groups24",
-        /// 333, so that groups begin inside a byte of a bitmap.
+        /// 333 rows, so that groups begin inside a byte of a bitmap.
         Of333 = "groups333",
         Of512 = "groups512",
     }
@@ -228,12 +228,12 @@ impl Groups {
 }
 
 choices! {
-    /// What the file says about its values.
+    /// Statistics in the file.
     Statistics {
         None = "no_stats",
         Chunk = "chunk_stats",
         Page = "page_stats",
-        /// In page headers, too, which makes headers long.
+        /// Also in page headers, which become long.
         PageHeader = "header_stats",
     }
 }
@@ -249,9 +249,9 @@ impl Statistics {
 }
 
 choices! {
-    /// Whether the file has an offset index; it has a column index when statistics are by page.
+    /// Presence of an offset index; with page statistics there is also a column index.
     Index { With = "index", Without = "no_index" }
 }
 
-/// Numbers of rows: around a word of validity, and enough for many pages.
+/// Row counts: around a word of validity, and enough for many pages.
 pub const ROWS: [usize; 7] = [1_000, 3_001, 0, 1, 31, 32, 33];

@@ -1,14 +1,14 @@
-//! Chooses the combinations of the matrix: few files in which each pair of choices occurs.
+//! Chooses the combinations of the matrix: few files that together contain each pair of choices.
 //!
 //! ```text
-//!   goals      all legal pairs · (kind, encoding) with each other choice, with version and codec, with version and NULLs
+//!   goals      all legal pairs · (kind, encoding) with each choice, with version and codec, with version and NULLs
 //!              · (encoding, NULLs, values, pages)
-//!   a case     the first goal that is open, completed at random in a dozen ways; the way that meets most goals is taken
-//!              up to three more columns of related kinds, under the same choices of the file
-//!   ends       once all goals are met, at TARGET files or more
+//!   a case     the first open goal, completed at random a dozen times; the completion that meets most goals is taken
+//!              up to three more columns of related kinds, with equal choices for the file
+//!   ends       when all goals are met, at TARGET files or more
 //! ```
 //!
-//! Same     no clock and no hash order takes part: the list is the same each time.
+//! Same     no clock and no hash order is involved: the list is always equal.
 //! After    Bryce and Colbourn 2007, "A density algorithm for pairwise interaction testing" (the greedy idea)
 
 use std::collections::HashMap;
@@ -21,9 +21,9 @@ use crate::rng::ColumnRng;
 use parquet::basic::Type as Physical;
 
 const SEED: u64 = 0x7061_7271_7565_7421;
-/// Files that the cover is filled up to once all goals are met.
+/// Minimum number of files; the cover is filled up after all goals are met.
 const TARGET: usize = 1_700;
-/// Completions that are compared for the first column of a file; the others have half as many.
+/// Completions compared for the first column of a file; half as many for other columns.
 const ATTEMPTS: usize = 12;
 
 pub(super) const KIND: usize = 0;
@@ -32,7 +32,7 @@ pub(super) const DICTIONARY: usize = 2;
 pub(super) const NULLS: usize = 3;
 pub(super) const VALUES: usize = 4;
 pub(super) const BLOOM: usize = 5;
-/// Choices from here on are the file's, and the same for all of its columns.
+/// First factor that belongs to the file; all of its columns share these choices.
 pub(super) const CODEC: usize = 6;
 pub(super) const VERSION: usize = 7;
 pub(super) const NUM_ROWS: usize = 8;
@@ -42,11 +42,11 @@ pub(super) const STATISTICS: usize = 11;
 pub(super) const INDEX: usize = 12;
 pub(super) const FACTORS: usize = 13;
 
-/// One number for each factor: a place in its list.
+/// One number per factor: an index into its list.
 pub(super) type Choices = [u8; FACTORS];
 type Partial = [Option<u8>; FACTORS];
 
-/// How many choices a factor has.
+/// Number of choices of a factor.
 pub(super) fn size(factor: usize) -> usize {
     match factor {
         KIND => Kind::combined().len(),
@@ -66,7 +66,7 @@ pub(super) fn size(factor: usize) -> usize {
     }
 }
 
-/// False when two or three choices that are made already exclude each other; what is still open excludes nothing.
+/// False if two or three choices exclude each other; open factors exclude nothing.
 fn is_legal(partial: &Partial) -> bool {
     let kind = partial[KIND].map(|at| Kind::ALL[at as usize]);
     let encoding = partial[ENCODING].map(|at| Encoding::ALL[at as usize]);
@@ -81,10 +81,10 @@ fn is_legal(partial: &Partial) -> bool {
         matches!((kind, encoding), (Some(kind), Some(encoding)) if !kind.encodings().contains(&encoding));
     let wrong_dictionary = matches!((encoding, dictionary), (Some(encoding), Some(dictionary))
         if (encoding == Encoding::Dictionary) != (dictionary != Dictionary::Unused));
-    // parquet-rs writes no dictionary of fixed-length values in version 1.
+    // parquet-rs does not write dictionaries of fixed-length values in version 1.
     let fixed = kind.is_some_and(|kind| kind.physical() == Physical::FIXED_LEN_BYTE_ARRAY);
     let no_such_dictionary = fixed && encoding == Some(Encoding::Dictionary) && version == Some(Version::V1);
-    // A dictionary gives up only after some hundred values.
+    // A dictionary fills up only after a few hundred values.
     let never_full = few_rows && dictionary.is_some_and(|dictionary| dictionary.limit_bytes().is_some());
     // The format defines no hash for booleans and INT96.
     let no_hash = matches!(kind, Some(Kind::Boolean | Kind::Int96)) && is(BLOOM, Bloom::With as u8);
@@ -95,7 +95,7 @@ fn is_legal(partial: &Partial) -> bool {
         (Some(Groups::Of333 | Groups::Of512), Some(_)) => few_rows,
         _ => false,
     };
-    // parquet-rs writes the offset index whenever it writes the column index.
+    // parquet-rs always writes the offset index together with the column index.
     let by_page = is(STATISTICS, Statistics::Page as u8) || is(STATISTICS, Statistics::PageHeader as u8);
     let index_comes_along = by_page && is(INDEX, Index::Without as u8);
     !(wrong_encoding
@@ -108,7 +108,7 @@ fn is_legal(partial: &Partial) -> bool {
         || index_comes_along)
 }
 
-/// Words in a row; the only state of the search.
+/// A sequence of random words; the only state of the search.
 struct Words {
     rng: ColumnRng,
     next: u64,
@@ -121,13 +121,13 @@ impl Words {
     }
 }
 
-/// Fills in what is open, or says that nothing legal contains `partial`.
+/// Completes the open factors; `None` if no legal combination contains `partial`.
 fn complete(partial: Partial, words: &mut Words) -> Option<Choices> {
     let Some(factor) = (0..FACTORS).find(|&factor| partial[factor].is_none()) else {
         return Some(partial.map(|at| at.expect("all are chosen")));
     };
     let size = size(factor);
-    // The first two numbers of rows show most, so that they come up in two of three files.
+    // The first two row counts are the most useful, so they are used in two of three files.
     let first = match factor {
         NUM_ROWS if words.below(2) == 0 => words.below(2),
         _ => words.below(size),
@@ -139,15 +139,16 @@ fn complete(partial: Partial, words: &mut Words) -> Option<Choices> {
     })
 }
 
-/// A few choices that are to occur together.
+/// Choices that must occur together.
 pub(super) type Goal = Vec<(usize, u8)>;
 
-/// A number for the choices, which must be in the order of their factors.
+/// Key of the choices, which must be in factor order.
 fn key(goal: impl IntoIterator<Item = (usize, u8)>) -> u64 {
     goal.into_iter().fold(1, |key, (factor, at)| key << 12 | (factor as u64) << 8 | u64::from(at))
 }
 
-/// The sets of factors whose legal combinations all occur: each pair, (kind, encoding) with each other, and three of four.
+/// Sets of factors whose legal combinations must all occur: each pair, (kind, encoding) with each other, and three sets
+/// of four.
 fn sets() -> Vec<Vec<usize>> {
     let pairs = (0..FACTORS).flat_map(|one| (one + 1..FACTORS).map(move |other| vec![one, other]));
     let triples = (ENCODING + 1..FACTORS).map(|other| vec![KIND, ENCODING, other]);
@@ -159,7 +160,7 @@ fn sets() -> Vec<Vec<usize>> {
     pairs.chain(triples).chain(quadruples).collect()
 }
 
-/// The legal combinations of a set of factors.
+/// Legal combinations of a set of factors.
 fn combinations(factors: &[usize], words: &mut Words) -> Vec<Goal> {
     let mut partials: Vec<Partial> = vec![[None; FACTORS]];
     for &factor in factors {
@@ -180,21 +181,21 @@ fn combinations(factors: &[usize], words: &mut Words) -> Vec<Goal> {
     partials.into_iter().map(goal).collect()
 }
 
-/// The combinations that must occur: the tests ask for them again.
+/// Combinations that must occur; also used by the tests.
 pub(super) fn goals() -> Vec<Goal> {
     let mut words = Words { rng: ColumnRng::new(SEED, 0), next: 0 };
     sets().iter().flat_map(|factors| combinations(factors, &mut words)).collect()
 }
 
-/// Whether a column with these choices shows the choices of some factors. One of no rows, of one row or of NULLs alone
-/// has few values to show: it counts only where the number of rows, or the NULLs, are among the factors.
+/// True if a column with these choices exercises the choices of `factors`. A column of no rows, of one row or of only
+/// NULLs has few values: it counts only if the number of rows, or the NULLs, are among the factors.
 pub(super) fn shows(choices: &Choices, factors: &[usize]) -> bool {
     let has_rows = ROWS[choices[NUM_ROWS] as usize] > 1 || factors.contains(&NUM_ROWS);
     let has_values = choices[NULLS] != Nulls::All as u8 || factors.contains(&NULLS);
     has_rows && has_values
 }
 
-/// Which goals are met.
+/// Goals, and which of them are met.
 struct Goals {
     sets: Vec<Vec<usize>>,
     list: Vec<Goal>,
@@ -209,7 +210,7 @@ impl Goals {
         Goals { sets: sets(), met: vec![false; list.len()], list, places }
     }
 
-    /// The goals that `choices` shows.
+    /// Goals that `choices` meets.
     fn of<'a>(&'a self, choices: &'a Choices) -> impl Iterator<Item = usize> + 'a {
         let shown = self.sets.iter().filter(|set| shows(choices, set));
         shown.map(|set| self.places[&key(set.iter().map(|&factor| (factor, choices[factor])))])
@@ -224,14 +225,14 @@ impl Goals {
         places.into_iter().for_each(|at| self.met[at] = true);
     }
 
-    /// The best of some completions.
+    /// The best of several completions.
     fn best(&self, partial: Partial, attempts: usize, words: &mut Words) -> Option<Choices> {
         let attempts = (0..attempts).filter_map(|_| complete(partial, words));
         attempts.reduce(|best, next| if self.num_new(&next) > self.num_new(&best) { next } else { best })
     }
 }
 
-/// The columns of each file, beside the row number.
+/// Columns of each file, without the row number.
 pub(super) fn files() -> Vec<Vec<Choices>> {
     let mut words = Words { rng: ColumnRng::new(SEED, 1), next: 0 };
     let mut goals = Goals::new();

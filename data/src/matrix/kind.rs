@@ -1,9 +1,9 @@
-//! The kinds of columns: a logical type together with the physical type that carries it.
+//! Kinds of columns: a logical type together with its physical type.
 //!
 //! ```text
 //!   Decimal9       INT32                     Decimal128(9, 2)
 //!   Decimal18      INT64                     Decimal128(18, 4)
-//!   Decimal18Fixed FIXED_LEN_BYTE_ARRAY(8)   Decimal128(18, 4), as older writers have it
+//!   Decimal18Fixed FIXED_LEN_BYTE_ARRAY(8)   Decimal128(18, 4), as older writers store it
 //! ```
 
 use arrow::datatypes::{DataType, TimeUnit};
@@ -12,7 +12,7 @@ use parquet::basic::Type as Physical;
 use super::choice::{Encoding, choices};
 
 choices! {
-    /// What a column holds.
+    /// Kind of a column.
     Kind {
         Boolean = "bool",
         Int8 = "i8",
@@ -41,7 +41,7 @@ choices! {
         Float32 = "f32",
         Float64 = "f64",
         Utf8 = "utf8",
-        /// Texts of more than one byte a character.
+        /// Texts of multi-byte characters.
         Utf8Wide = "utf8_wide",
         Binary = "binary",
         Fixed1 = "fixed1",
@@ -53,13 +53,13 @@ choices! {
         Decimal28 = "dec28",
         Decimal38 = "dec38",
         Decimal50 = "dec50",
-        /// Texts of which one in five has 70,000 bytes: only in cases of its own.
+        /// Texts of which one in five has 70,000 bytes; only in cases listed by hand.
         Utf8Long = "utf8_long",
     }
 }
 
 impl Kind {
-    /// The kinds that are combined with all else: those before [`Kind::Utf8Long`].
+    /// Kinds that are combined with all other choices: those before [`Kind::Utf8Long`].
     pub fn combined() -> &'static [Kind] {
         &Kind::ALL[..Kind::Utf8Long as usize]
     }
@@ -82,7 +82,7 @@ impl Kind {
         }
     }
 
-    /// The Arrow type of the column's rows.
+    /// Arrow type of the column's rows.
     pub fn data_type(self) -> DataType {
         let zone = || Some("UTC".into());
         match self {
@@ -123,7 +123,7 @@ impl Kind {
         }
     }
 
-    /// The encodings that the format allows for the physical type.
+    /// Encodings that the format allows for the physical type.
     pub fn encodings(self) -> &'static [Encoding] {
         use Encoding::*;
         match self.physical() {
@@ -136,7 +136,7 @@ impl Kind {
         }
     }
 
-    /// The width of a decimal that is FIXED_LEN_BYTE_ARRAY though parquet-rs would write an integer.
+    /// Width of a decimal stored as FIXED_LEN_BYTE_ARRAY although parquet-rs would write an integer.
     pub(super) fn narrow_fixed(self) -> Option<NarrowFixed> {
         match self {
             Kind::Decimal5Fixed => Some(NarrowFixed { bytes: 3, precision: 5, scale: 2 }),
@@ -145,7 +145,7 @@ impl Kind {
         }
     }
 
-    /// Kinds that share a file with this one, itself among them.
+    /// Kinds that may share a file with this one, including itself.
     pub fn related(self) -> &'static [Kind] {
         use Kind::*;
         const FAMILIES: &[&[Kind]] = &[

@@ -1,16 +1,17 @@
-//! A matrix of small flat Parquet files, which proves a decoder: each pair of choices of a writer occurs in some file.
+//! A matrix of small flat Parquet files to test decoders: each pair of a writer's choices occurs in some file.
 //!
 //! ```text
 //!   kinds × encodings × NULLs × …  ──cover──►  1,736 cases  ──write──►  0417-i64.delta.random.half-zstd-….parquet
-//!                                                   └──────rows──────►  the record batch that a reader must find
+//!                                                    └──────rows──────►  the record batch that a reader must return
 //! ```
 //!
 //! A file has one to four columns `c0`, `c1`, … of related kinds, and `row_id`, an INT32 that counts from zero.
 //!
-//! Same     a case is a function of its number; its file is the same bytes each time, its rows need no file.
+//! Same     a case is a function of its number; its file always has equal bytes, and its rows can be computed without
+//!          it.
 //! Small    most files are below 20 KB, so that a simulated device can read them all.
-//! Covers   all legal pairs of choices; each (kind, encoding) with each other choice, and more: `cover.rs` says what.
-//! Beside   files of other writers lie in `data/foreign`.
+//! Covers   all legal pairs of choices; each (kind, encoding) with each other choice, and more: see `cover.rs`.
+//! Beside   files of other writers are in `data/foreign`.
 
 mod choice;
 mod cover;
@@ -27,15 +28,15 @@ pub use choice::{
 pub use kind::Kind;
 pub use write::{bytes, rows, write};
 
-/// The name of the column that counts rows.
+/// Name of the column that counts rows.
 pub const ROW_ID: &str = "row_id";
 
 /// A file of the matrix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Case {
-    /// Its place in the list of [`cases`].
+    /// Index in the list of [`cases`].
     pub number: usize,
-    /// The columns beside `row_id`.
+    /// Columns without `row_id`.
     pub columns: Vec<Column>,
     pub codec: Compress,
     pub version: Version,
@@ -58,7 +59,7 @@ pub struct Column {
 }
 
 impl Case {
-    /// The name of the file without its extension: the number, the columns, what the file chose.
+    /// Name of the file without its extension: the number, the columns, the choices of the file.
     ///
     /// `0417-i64.delta.random.half+i64.plain.few.required-zstd-v2-1000r-page32r-one_group-page_stats-index`
     pub fn name(&self) -> String {
@@ -79,7 +80,7 @@ impl Case {
 }
 
 impl Column {
-    /// Its kind, encoding, values and NULLs.
+    /// Kind, encoding, values and NULLs of the column.
     pub fn name(&self) -> String {
         let encoding = format!("{}{}", self.encoding.name(), self.dictionary.name());
         let mut words = vec![self.kind.name(), &encoding, self.values.name(), self.nulls.name()];
@@ -88,7 +89,7 @@ impl Column {
     }
 }
 
-/// All cases: those of the cover, then those that are listed by hand.
+/// All cases: those of the cover, then those listed by hand.
 pub fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = cover::files().iter().map(|columns| case(columns)).collect();
     cases.extend(long_texts());
@@ -99,7 +100,7 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// A file of the cover; the number is given later.
+/// A case of the cover; its number is set later.
 fn case(columns: &[cover::Choices]) -> Case {
     let file = columns[0];
     let at = |factor: usize| file[factor] as usize;
@@ -124,7 +125,7 @@ fn case(columns: &[cover::Choices]) -> Case {
     }
 }
 
-/// Texts of 70,000 bytes, longer than any window of a decompressor that has 64 KiB.
+/// Texts of 70,000 bytes, longer than a decompressor's window of 64 KiB.
 fn long_texts() -> Vec<Case> {
     let mut cases = Vec::new();
     for &encoding in Kind::Utf8Long.encodings() {
@@ -141,7 +142,7 @@ fn long_texts() -> Vec<Case> {
     cases
 }
 
-/// Dictionaries whose codes have 13, 15 and 17 bits: more than two bytes hold.
+/// Dictionaries whose codes have 13, 15 and 17 bits, so that some do not fit two bytes.
 fn wide_codes() -> Vec<Case> {
     let mut cases = Vec::new();
     for num_rows in [5_000, 20_000, 70_000] {
@@ -158,7 +159,7 @@ fn wide_codes() -> Vec<Case> {
     cases
 }
 
-/// A file of one column that chooses nothing else.
+/// A file of one column with default choices.
 fn by_hand(column: Column, codec: Compress, version: Version, num_rows: usize) -> Case {
     let (pages, groups) = (Pages::Whole, Groups::One);
     let (statistics, index) = (Statistics::Chunk, Index::With);

@@ -1,4 +1,4 @@
-//! The list covers what it claims, and parquet-rs reads from the files what went into them.
+//! The list covers all goals, and parquet-rs reads the written values back.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -28,7 +28,7 @@ fn names_differ_and_say_their_number() {
 
 #[test]
 fn numbers_keep_their_cases() {
-    // FNV-1a of all names. A change here renumbers cases that people have cited: make it knowingly.
+    // FNV-1a of all names. A change renumbers cases that people have cited: make it deliberately.
     let names = cases().iter().map(Case::name).collect::<Vec<_>>().join("\n");
     let digest = names
         .bytes()
@@ -50,7 +50,7 @@ fn each_legal_combination_occurs() {
     }
     let missing: Vec<_> = goals.iter().filter(|goal| !met.contains(*goal)).collect();
     assert!(missing.is_empty(), "{} of {} do not occur, as {:?}", missing.len(), goals.len(), missing[0]);
-    // Kinds with their encodings, and the other way round: what the format allows is all there.
+    // Every encoding that the format allows for a kind occurs.
     let units: usize = Kind::combined().iter().map(|kind| kind.encodings().len()).sum();
     let pairs = |goal: &&cover::Goal| goal.len() == 2 && goal[0].0 == cover::KIND && goal[1].0 == cover::ENCODING;
     assert_eq!(goals.iter().filter(pairs).count(), units);
@@ -74,19 +74,19 @@ fn all_files_give_back_their_rows_and_show_what_they_say() {
     assert!(shown.stored_pages > 100 && shown.null_first_pages > 50 && shown.many_pages > 500, "{shown:?}");
 }
 
-/// What was seen in files, counted by column chunks.
+/// Features found in files, counted by column chunk.
 #[derive(Debug, Default)]
 struct Shown {
     dictionary_then_plain: usize,
     dictionary_then_delta: usize,
-    /// Pages of version 2 that the codec did not make smaller.
+    /// Pages of version 2 that the codec did not shrink.
     stored_pages: usize,
     null_first_pages: usize,
     many_pages: usize,
 }
 
 impl Shown {
-    /// Counts what a file shows; returns its bytes.
+    /// Counts the features of a file; returns its bytes.
     fn look(&mut self, case: &Case, file: &tempfile::NamedTempFile) -> u64 {
         let reader = SerializedFileReader::new(file.reopen().expect("file")).expect("Parquet");
         for group in 0..reader.num_row_groups() {
@@ -143,7 +143,7 @@ fn read(file: File, schema: arrow::datatypes::SchemaRef) -> Result<RecordBatch, 
     Ok(concat_batches(&schema, batches.iter())?)
 }
 
-/// The place of each choice of a column, as the cover has them.
+/// Index of each choice of a column, in the cover's form.
 fn choices(case: &Case, column: &Column) -> cover::Choices {
     let rows = ROWS.iter().position(|&rows| rows == case.num_rows).expect("rows of the cover") as u8;
     let mut choices = [0; cover::FACTORS];

@@ -25,10 +25,10 @@ use crate::rng::ColumnRng;
 
 type Float16 = <Float16Type as ArrowPrimitiveType>::Native;
 
-/// A column of a file while its rows are made.
+/// A column of a file, while its rows are generated.
 pub(super) struct Rows<'a> {
     pub column: &'a Column,
-    /// Words of this column; one with the same number in another file has others.
+    /// Random words of this column; a column with this number in another file has different words.
     pub rng: ColumnRng,
     pub num_rows: usize,
     /// Rows of the first page.
@@ -36,7 +36,7 @@ pub(super) struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// The rows as Arrow has them.
+    /// The rows as an Arrow array.
     pub fn array(&self) -> Result<ArrayRef, ArrowError> {
         let decimal = |precision, scale| {
             let array: Decimal128Array = self.each(|row| self.number(row)).collect();
@@ -72,7 +72,7 @@ impl Rows<'_> {
             Kind::Decimal28 => decimal(28, 6)?,
             Kind::Decimal38 => decimal(38, 10)?,
             Kind::Decimal50 => {
-                // Twelve digits more than 128 bits hold.
+                // Twelve digits more than fit 128 bits.
                 let wide = |row| i256::from_i128(self.number(row)).wrapping_mul(i256::from_i128(1_000_000_000_000));
                 let array: Decimal256Array = self.each(wide).collect();
                 Arc::new(array.with_precision_and_scale(50, 12)?)
@@ -94,7 +94,7 @@ impl Rows<'_> {
         })
     }
 
-    /// One value a row, or none where the row is NULL.
+    /// One value per row, `None` for NULL.
     fn each<T>(&self, value: impl Fn(usize) -> T) -> impl Iterator<Item = Option<T>> {
         (0..self.num_rows).map(move |row| self.is_valid(row).then(|| value(row)))
     }
@@ -148,12 +148,12 @@ impl Rows<'_> {
         self.rng.word(row as u64)
     }
 
-    /// A second word of the row.
+    /// A second random word of the row.
     fn more(&self, row: usize) -> u64 {
         self.rng.word(row as u64 + (1 << 40))
     }
 
-    /// The row's place among ascending values: the thirteenth part of it where values repeat.
+    /// Rank of the row among ascending values; with repeats, thirteen rows share a rank.
     fn rank(&self, row: usize) -> usize {
         if self.column.values == Values::Repeats { row / 13 } else { row }
     }
@@ -169,7 +169,7 @@ impl Rows<'_> {
         }
     }
 
-    /// The smallest and the largest number of the kind.
+    /// Smallest and largest number of the kind.
     fn range(&self) -> (i128, i128) {
         let digits = |precision: u32| (1 - 10_i128.pow(precision), 10_i128.pow(precision) - 1);
         match self.column.kind {
@@ -195,7 +195,7 @@ impl Rows<'_> {
 
     fn number(&self, row: usize) -> i128 {
         let (low, high) = self.range();
-        let width = high.wrapping_sub(low) as u128; // one less than the count of numbers, which 128 bits may not hold
+        let width = high.wrapping_sub(low) as u128; // one less than the count of numbers, which may not fit 128 bits
         let from_low = |distance: u128| low.wrapping_add(distance as i128);
         match self.column.values {
             Values::Constant => from_low(width / 3),
@@ -214,7 +214,7 @@ impl Rows<'_> {
         }
     }
 
-    /// A value of one of the float kinds, where it does not depend on the width.
+    /// A value of a float kind, if it does not depend on the width.
     fn float(&self, row: usize) -> f64 {
         match self.column.values {
             Values::Constant => 2.5,
@@ -253,7 +253,7 @@ impl Rows<'_> {
         }
     }
 
-    /// A text, or bytes that are none.
+    /// Bytes of a text or a binary value.
     fn bytes(&self, row: usize) -> Vec<u8> {
         let kind = self.column.kind;
         if kind == Kind::Utf8Long && row % 5 == 3 {

@@ -1,4 +1,4 @@
-//! Writes a case with parquet-rs: Arrow's writer, or columns one by one where Arrow has no type for them.
+//! Writes a case with parquet-rs: by Arrow's writer, or column by column if Arrow has no type for a kind.
 //!
 //! ```text
 //!   case ──rows──► record batch ──┬── ArrowWriter ─────────────────────────────┬──► bytes ──► file
@@ -29,16 +29,16 @@ use super::{Case, Column, ROW_ID};
 use crate::rng::ColumnRng;
 use crate::{DataError, WrittenFile};
 
-/// The seed of all values.
+/// Seed of all values.
 const SEED: u64 = 0x6d61_7472_6978;
 const NANOSECONDS_A_DAY: i64 = 86_400_000_000_000;
 /// 1970-01-01 in Julian days.
 const EPOCH: i64 = 2_440_588;
 
-/// The rows that a reader must find in the file of `case`: `row_id` first, then its columns.
+/// Rows that a reader must find in the file of `case`: `row_id` first, then its columns.
 ///
 /// # Errors
-/// [`DataError::Arrow`] if the columns did not fit their types.
+/// [`DataError::Arrow`] if the columns do not fit their types.
 pub fn rows(case: &Case) -> Result<RecordBatch, DataError> {
     let error = |source| DataError::Arrow { table: case.name(), source };
     let mut fields = vec![Field::new(ROW_ID, DataType::Int32, false)];
@@ -68,7 +68,7 @@ pub fn write(case: &Case, path: &Path) -> Result<WrittenFile, DataError> {
     })
 }
 
-/// The bytes of the file of `case`.
+/// Bytes of the file of `case`.
 ///
 /// # Errors
 /// [`DataError`] with the name of the case.
@@ -96,7 +96,7 @@ fn encode(case: &Case, batch: &RecordBatch) -> Result<(Vec<u8>, ParquetMetaData)
     Ok((bytes, metadata))
 }
 
-/// The schema as parquet-rs makes it, with narrow decimals as FIXED_LEN_BYTE_ARRAY where the case wants them.
+/// Schema of parquet-rs, with narrow decimals as FIXED_LEN_BYTE_ARRAY if the case requests them.
 fn parquet_schema(case: &Case, schema: &Schema) -> Result<SchemaDescriptor, ParquetError> {
     let made = ArrowSchemaConverter::new().convert(schema)?;
     let mut fields = made.root_schema().get_fields().to_vec();
@@ -121,7 +121,7 @@ fn repetition(column: &Column) -> Repetition {
 
 fn properties(case: &Case) -> WriterProperties {
     let pages = case.pages.limits();
-    // A dictionary is compared with its limit as often as a page is.
+    // A dictionary's limit is checked as often as a page's.
     let limited = case.columns.iter().any(|column| column.dictionary.limit_bytes().is_some());
     let mut builder = WriterProperties::builder()
         .set_created_by("millpond matrix (parquet-rs)".to_string())
@@ -153,14 +153,14 @@ fn column_properties(builder: WriterPropertiesBuilder, path: ColumnPath, column:
         builder = builder.set_column_dictionary_page_size_limit(path.clone(), bytes);
     }
     if column.bloom == Bloom::With {
-        // For a hundred values: a filter of some dozen bytes, however many values there are.
+        // Sized for a hundred distinct values: a filter of some dozen bytes, whatever the number of values.
         builder =
             builder.set_column_bloom_filter_enabled(path.clone(), true).set_column_bloom_filter_max_ndv(path, 100);
     }
     builder
 }
 
-/// Writes a file of which all columns are INT96, beside the row number.
+/// Writes a file whose columns are all INT96, except the row number.
 fn write_int96(case: &Case, batch: &RecordBatch, bytes: &mut Vec<u8>) -> Result<ParquetMetaData, ParquetError> {
     let row_id = Type::primitive_type_builder(ROW_ID, Physical::INT32).with_repetition(Repetition::REQUIRED);
     let mut fields = vec![Arc::new(row_id.build()?)];
@@ -191,7 +191,7 @@ fn write_int96(case: &Case, batch: &RecordBatch, bytes: &mut Vec<u8>) -> Result<
     writer.close()
 }
 
-/// Nanoseconds since 1970 as nanoseconds of a day and the Julian day.
+/// Converts nanoseconds since 1970 to nanoseconds of a day and the Julian day.
 fn int96(nanoseconds: i64) -> Int96 {
     let of_day = nanoseconds.rem_euclid(NANOSECONDS_A_DAY) as u64;
     let day = nanoseconds.div_euclid(NANOSECONDS_A_DAY) + EPOCH;

@@ -1,4 +1,4 @@
-//! The tables of a folder, read back a column at a time.
+//! Tables of a folder, read one column at a time.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use arrow::datatypes::{Decimal128Type, Float64Type, Int32Type, Int64Type};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
-/// Stands for NULL where columns are read as integers.
+/// Replaces NULL in columns read as integers.
 pub const NULL: i64 = i64::MIN;
 
 /// A folder with one folder per table.
@@ -40,7 +40,7 @@ impl Folder {
         ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| say(&error))
     }
 
-    /// What the generator noted in its files.
+    /// Metadata that the generator stored in its files.
     pub fn noted(&self, key: &str) -> Result<String, String> {
         let parts = self.parts("reason")?;
         let reader = Self::reader(&parts[0])?;
@@ -51,7 +51,7 @@ impl Folder {
             .ok_or_else(|| format!("{} does not say its {key}", parts[0].display()))
     }
 
-    /// The scale that the files say they have.
+    /// Scale that is stored in the files.
     pub fn scale(&self) -> Result<f64, String> {
         self.noted("scale")?.parse().map_err(|error| format!("the scale of the files is no number: {error}"))
     }
@@ -64,13 +64,13 @@ impl Folder {
         Ok(rows)
     }
 
-    /// The names of a table's columns.
+    /// Names of a table's columns.
     pub fn columns(&self, table: &str) -> Result<Vec<String>, String> {
         let reader = Self::reader(&self.parts(table)?[0])?;
         Ok(reader.schema().fields().iter().map(|field| field.name().clone()).collect())
     }
 
-    /// Hands the arrays of a column to `take`, in order.
+    /// Passes the arrays of a column to `take`, in order.
     pub fn each(&self, table: &str, column: &str, mut take: impl FnMut(&ArrayRef)) -> Result<(), String> {
         for part in self.parts(table)? {
             let builder = Self::reader(&part)?;
@@ -103,7 +103,7 @@ impl Folder {
         Ok(numbers)
     }
 
-    /// A column of text; NULL is empty.
+    /// A column of text; NULL becomes empty.
     pub fn texts(&self, table: &str, column: &str) -> Result<Vec<String>, String> {
         let mut texts = Vec::new();
         self.each(table, column, |array| {
@@ -113,7 +113,7 @@ impl Folder {
         Ok(texts)
     }
 
-    /// NULLs of a column, and its rows.
+    /// Number of NULLs of a column, and of its rows.
     pub fn nulls(&self, table: &str, column: &str) -> Result<(usize, usize), String> {
         let (mut nulls, mut rows) = (0, 0);
         self.each(table, column, |array| {

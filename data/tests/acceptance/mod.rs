@@ -1,11 +1,11 @@
-//! Is a folder of gpu-bdb tables what docs/gpu-bdb-data.md, the specification of the workload's data, promises?
+//! Checks a folder of gpu-bdb tables against docs/gpu-bdb-data.md, the specification of the workload's data.
 //!
 //! ```text
-//!   DIR, read back from its files   ──►   one finding per promise: what was found, what was expected, kept or not
+//!   DIR, read from its files   ──►   one finding per promise: actual value, expected value, kept or not
 //! ```
 //!
-//! Expected   numbers of the specification, written down here; the generator is asked for nothing but the names of its columns.
-//! Scales     0.01, 0.1 and 1: those with published counts. Tolerances are those of scale 1, and wider by √scale below.
+//! Expected   numbers of the specification, repeated here; only the names of the columns are taken from the generator.
+//! Scales     0.01, 0.1 and 1: those with published counts. Tolerances are for scale 1, and wider by √scale below.
 
 mod files;
 mod promises;
@@ -13,14 +13,14 @@ mod sales;
 
 pub use files::Folder;
 
-/// What the specification promises in numbers at one scale.
+/// Numbers of the specification at one scale.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected {
     pub scale: f64,
     pub counts: [(&'static str, u64); 17],
-    /// Tickets and orders by the formula, without planted ones.
+    /// Number of tickets and orders by the formula, without planted ones.
     pub orders: i64,
-    /// Planted tickets, planted orders.
+    /// Number of planted tickets, and of planted orders.
     pub planted: (i64, i64),
     pub items: i64,
 }
@@ -64,7 +64,7 @@ pub const SCALES: [Expected; 3] = [
     expected(1.0, 37, [100_000, 50_000, 18_000, 90_000, 90_000, 90_900, 1_920_800, 23_490_000]),
 ];
 
-/// One promise, and whether it was kept.
+/// One promise, and whether it is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     pub kept: bool,
@@ -96,10 +96,10 @@ impl Report {
     }
 }
 
-/// Checks every promise; stops at nothing but an unreadable file.
+/// Checks every promise; only an unreadable file stops it.
 ///
 /// # Errors
-/// When no known scale is meant, or a file is missing or not Parquet.
+/// If the scale is unknown, or a file is missing or not Parquet.
 pub fn check(folder: &Folder) -> Result<Report, String> {
     let scale = folder.scale()?;
     let expected = SCALES

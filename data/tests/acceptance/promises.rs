@@ -7,7 +7,7 @@ use millpond_data::gpu_bdb::Table;
 use super::files::{Folder, NULL};
 use super::{Expected, Report};
 
-/// Row counts that the formulas give exactly.
+/// Row counts that follow exactly from the formulas.
 pub fn counts(folder: &Folder, expected: &Expected, report: &mut Report) -> Result<(), String> {
     for (table, count) in expected.counts {
         report.equal(&format!("rows of {table}"), folder.num_rows(table)?, count);
@@ -16,7 +16,7 @@ pub fn counts(folder: &Folder, expected: &Expected, report: &mut Report) -> Resu
     Ok(())
 }
 
-/// Surrogate keys count from 1, those of the calendar from 0; what refers to them finds them.
+/// Surrogate keys count from 1, those of the calendar from 0; every reference finds its row.
 pub fn keys(folder: &Folder, report: &mut Report) -> Result<(), String> {
     let first = |table: Table| if matches!(table, Table::DateDim | Table::TimeDim) { 0 } else { 1 };
     for table in Table::ALL {
@@ -47,7 +47,7 @@ pub fn nulls(folder: &Folder, report: &mut Report) -> Result<(), String> {
         "imp_competitor_price", "imp_end_date", "c_current_cdemo_sk", "c_current_hdemo_sk", "c_current_addr_sk",
         "c_preferred_cust_flag", "c_birth_country", "c_login", "c_email_address", "cd_gender", "cd_marital_status",
         "cd_education_status", "hd_dep_count", "p_channel_dmail", "p_channel_email", "p_channel_tv",
-        // With a share of their own, checked where they belong.
+        // These have a NULL share of their own, checked in other functions.
         "wcs_sales_sk", "wcs_user_sk", "wcs_web_page_sk", "t_meal_time", "i_rec_end_date", "s_rec_end_date",
         "wp_rec_end_date", "web_rec_end_date",
     ];
@@ -58,7 +58,7 @@ pub fn nulls(folder: &Folder, report: &mut Report) -> Result<(), String> {
             match NULLABLE.iter().position(|name| *name == column) {
                 None => report.none(&format!("{column} is never NULL"), nulls),
                 Some(place) if place < 33 => {
-                    // 0.0001 to 0.0005, and five standard deviations more where few rows are expected to be NULL.
+                    // 0.0001 to 0.0005, and five standard deviations more if few NULLs are expected.
                     let spread = 5.0 * (0.000_25 / rows as f64).sqrt();
                     let low = (0.000_25 - spread).clamp(0.0, 0.000_1);
                     report.within(&format!("NULLs of {column}"), share, low, (0.000_25 + spread).max(0.000_5));
@@ -73,7 +73,7 @@ pub fn nulls(folder: &Folder, report: &mut Report) -> Result<(), String> {
     Ok(())
 }
 
-/// What queries rely on in small tables.
+/// Properties of small tables that queries rely on.
 pub fn dimensions(folder: &Folder, expected: &Expected, report: &mut Report) -> Result<(), String> {
     let categories = folder.texts("item", "i_category")?;
     let category_ids = folder.numbers("item", "i_category_id")?;
@@ -139,7 +139,7 @@ pub fn dimensions(folder: &Folder, expected: &Expected, report: &mut Report) -> 
     Ok(())
 }
 
-/// Weeks, items and warehouses nested in this order, and what blocks G and H plant.
+/// Weeks, items and warehouses nested in this order, and the plants of blocks G and H.
 pub fn inventory(folder: &Folder, report: &mut Report) -> Result<(), String> {
     let dates = folder.numbers("inventory", "inv_date_sk")?;
     let items = folder.numbers("inventory", "inv_item_sk")?;
@@ -177,7 +177,7 @@ pub fn inventory(folder: &Folder, report: &mut Report) -> Result<(), String> {
     Ok(())
 }
 
-/// Ratings, length, letters and companies, and what block I plants.
+/// Ratings, length, letters and companies, and the plants of block I.
 pub fn reviews(folder: &Folder, expected: &Expected, report: &mut Report) -> Result<(), String> {
     let ratings = folder.numbers("product_reviews", "pr_review_rating")?;
     let texts = folder.texts("product_reviews", "pr_review_content")?;
@@ -194,14 +194,14 @@ pub fn reviews(folder: &Folder, expected: &Expected, report: &mut Report) -> Res
     let mean = texts.iter().map(String::len).sum::<usize>() as f64 / count;
     report.within("mean length of a review", mean, 640.0, 690.0);
     report.none("no è and no line break", texts.iter().filter(|text| text.contains(['è', '\n', '\r'])).count());
-    // The first eight companies and the others of the list; the text is what a query sees.
+    // The first eight companies and the rest of the list; queries only see the text.
     let companies = millpond_data::gpu_bdb::lexicon::COMPANIES;
     let named = texts.iter().filter(|text| companies.iter().any(|name| text.contains(name))).count() as f64;
     report.within("reviews that name a company", named / count, 0.14, 0.18);
     let early = dates.iter().filter(|date| !("2001-01-01".."2006-01-02").contains(&date.as_str())).count();
     report.none("days of reviews", early);
 
-    // Every review is of an item of its order, but those that block I gives to item 10002.
+    // Every review is for an item of its order, except those that block I assigns to item 10002.
     let order_numbers = folder.numbers("web_sales", "ws_order_number")?;
     let order_items = folder.numbers("web_sales", "ws_item_sk")?;
     let receivers = folder.numbers("web_sales", "ws_ship_customer_sk")?;

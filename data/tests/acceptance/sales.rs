@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::files::{Folder, NULL};
 use super::{Expected, Report};
 
-/// The lines of a channel, column by column.
+/// Lines of a channel, column by column.
 struct Lines {
     date: Vec<i64>,
     time: Vec<i64>,
@@ -35,7 +35,7 @@ impl Lines {
     }
 }
 
-/// Tolerances of scale 1 grow as data shrinks.
+/// Widens a tolerance of scale 1 for smaller data.
 fn wider(tolerance: f64, expected: &Expected) -> f64 {
     tolerance / expected.scale.sqrt()
 }
@@ -83,7 +83,7 @@ pub fn sales(folder: &Folder, expected: &Expected, report: &mut Report) -> Resul
             }
         }
     }
-    // 5.0 to 5.2 % at scale 1, without the planted lines that raise it below.
+    // 5.0 to 5.2 % at scale 1, without the planted lines that raise the share at smaller scales.
     let total = mix.0 as f64;
     let spread = wider(0.001, expected);
     report.within("static items", mix.1 as f64 / total, 0.051 - spread, 0.051 + spread);
@@ -96,7 +96,7 @@ pub fn sales(folder: &Folder, expected: &Expected, report: &mut Report) -> Resul
     money(folder, report, "web_sales", "ws", 200)
 }
 
-/// How the money of a line hangs together, in hundredths.
+/// Relations between the amounts of a line, in hundredths.
 fn money(folder: &Folder, report: &mut Report, table: &str, prefix: &str, markup: i64) -> Result<(), String> {
     let column = |name: &str| folder.numbers(table, &format!("{prefix}_{name}"));
     let (quantity, wholesale, list, sales) =
@@ -157,7 +157,7 @@ fn money(folder: &Folder, report: &mut Report, table: &str, prefix: &str, markup
     Ok(())
 }
 
-/// One ticket in ten, distinct lines of it, within 715 days.
+/// One ticket in ten is returned: distinct lines of it, within 715 days.
 pub fn returns(folder: &Folder, expected: &Expected, report: &mut Report) -> Result<(), String> {
     for (channel, sold, table, prefix, number, planted) in [
         ("store", Lines::store(folder)?, "store_returns", "sr", "sr_ticket_number", 18),
@@ -180,7 +180,7 @@ pub fn returns(folder: &Folder, expected: &Expected, report: &mut Report) -> Res
             (1..numbers.len()).filter(|&row| numbers[row - 1] > numbers[row]).count(),
         );
 
-        // A ticket's lines by item: how often it was sold, its day, its greatest quantity.
+        // Lines of a ticket by item: number of sales, day, greatest quantity.
         let mut bought: HashMap<(i64, i64), (i64, i64, i64)> = HashMap::new();
         for row in 0..sold.number.len() {
             let entry = bought.entry((sold.number[row], sold.item[row])).or_default();
@@ -235,7 +235,7 @@ pub fn clicks(folder: &Folder, expected: &Expected, report: &mut Report) -> Resu
     let unsold = (0..date.len()).filter(|&row| sale[row] == NULL && page[row] == NULL).count();
     report.none("clicks that buy nothing have a page", unsold);
 
-    // The clicks with a sale are the lines of the orders, in their order.
+    // The clicks with a sale are the lines of the orders, in order.
     let lines = Lines::web(folder)?;
     let pages = folder.numbers("web_sales", "ws_web_page_sk")?;
     let bought: Vec<usize> = (0..date.len()).filter(|&row| sale[row] != NULL).collect();

@@ -1,4 +1,4 @@
-//! What is true of a column's values: found while they are converted, chunk by chunk, and put together.
+//! Facts about a column's values: collected chunk by chunk while the values are converted, then merged.
 //!
 //!   chunk 0   3 4 7    range 3..=7  sorted  strictly ─┐
 //!   chunk 1   7 9      range 7..=9  sorted  strictly ─┴─► 3 4 7 7 9    range 3..=9  sorted
@@ -11,43 +11,43 @@ use millpond_kernels::codegen::ir::Range;
 
 use crate::column::layout::{Narrow, by_type, primitive, stored};
 
-/// What is true of some rows of a column, one after the other.
+/// Facts about consecutive rows of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
     pub rows: u64,
     pub nulls: u64,
-    /// Of the valid values, where they are integers on the device.
+    /// Range of the valid values, if they are integers on the device.
     pub range: Option<Range>,
-    /// No integer is smaller than one before it, and none is NULL.
+    /// No integer is smaller than its predecessor, and none is NULL.
     pub sorted: bool,
-    /// The same, and none is equal to one before it.
+    /// `sorted`, and no integer is equal to its predecessor.
     pub ascending: bool,
-    /// Different integers, while they are sorted.
+    /// Number of distinct integers while they are sorted.
     steps: u64,
-    /// The first and the last integer, while they are sorted.
+    /// First and last integer while they are sorted.
     ends: Option<(i128, i128)>,
 }
 
 impl Default for Facts {
-    /// Of no rows.
+    /// Facts about zero rows.
     fn default() -> Self {
         Self { rows: 0, nulls: 0, range: None, sorted: true, ascending: true, steps: 0, ends: None }
     }
 }
 
 impl Facts {
-    /// Of rows of which no more is known than how many are NULL: floats, booleans, strings.
+    /// Facts about rows of which only the NULL count is known: floats, booleans, strings.
     pub fn of_others(rows: u64, nulls: u64) -> Self {
         Self { rows, nulls, range: None, sorted: false, ascending: false, steps: 0, ends: None }
     }
 
-    /// Of codes of at most `most`.
+    /// Facts about dictionary codes of at most `most`.
     pub fn of_codes(rows: u64, nulls: u64, most: u32) -> Self {
         Self { range: Some(Range::new(0, i128::from(most))), ..Self::of_others(rows, nulls) }
     }
 
-    /// As a decoder found them: rows, NULLs and range; whether they are sorted and ascending, and how many different ones they are while
-    /// sorted; the first and the last.
+    /// Facts as a decoder found them: rows, NULLs and range; whether the values are sorted and ascending, and the
+    /// number of distinct values while sorted; the first and the last value.
     pub fn decoded(
         (rows, nulls, range): (u64, u64, Option<Range>),
         (sorted, ascending, steps): (bool, bool, u64),
@@ -56,16 +56,16 @@ impl Facts {
         Self { rows, nulls, range, sorted, ascending, steps: if sorted { steps } else { 0 }, ends }
     }
 
-    /// Of rows that all have one integer.
+    /// Facts about rows that all hold one integer.
     pub fn constant(rows: u64, value: i128) -> Self {
         let (range, ends) = (Some(Range::new(value, value)), Some((value, value)));
         Self { rows, nulls: 0, range, sorted: true, ascending: rows <= 1, steps: 1, ends }
     }
 
-    /// Of an array's values.
+    /// Facts about an array's values.
     ///
     /// # Errors
-    /// Arrow's, of a dictionary that cannot be taken apart.
+    /// Arrow's, for a dictionary that cannot be unpacked.
     pub fn of(array: &ArrayRef) -> Result<Self> {
         let array = &stored(array)?;
         macro_rules! integers {
@@ -78,7 +78,7 @@ impl Facts {
         }))
     }
 
-    /// Of these rows and those behind them.
+    /// Facts about these rows followed by the rows of `next`.
     pub fn then(self, next: Self) -> Self {
         if self.rows == 0 || next.rows == 0 {
             return if self.rows == 0 { next } else { self };
@@ -96,12 +96,12 @@ impl Facts {
         Self { rows: self.rows + next.rows, nulls: self.nulls + next.nulls, range, sorted, ascending, steps, ends }
     }
 
-    /// How many different integers they are, if they are sorted.
+    /// Number of distinct integers, if the rows are sorted.
     pub fn distinct_if_sorted(&self) -> Option<u64> {
         (self.sorted && self.range.is_some()).then_some(self.steps)
     }
 
-    /// Every integer of its range is there, once.
+    /// True if every integer of the range occurs exactly once.
     pub fn is_dense(&self) -> bool {
         let span = |range: Range| range.high.checked_sub(range.low).and_then(|span| span.checked_add(1));
         self.ascending && self.range.and_then(span) == Some(i128::from(self.rows))
@@ -125,7 +125,7 @@ where
         Some(valid) => valid.valid_indices().for_each(|row| see(values[row])),
     }
     let range = (least <= most).then(|| Range::new(least.wide(), most.wide()));
-    // Most columns that are not sorted show it among their first values.
+    // Most unsorted columns are detected within their first values.
     let sorted = nulls == 0 && values.is_sorted();
     let ascending = sorted && values.is_sorted_by(|a, b| a < b);
     let ends = match (sorted, values) {

@@ -1,27 +1,27 @@
-//! Floats of 16 bits: on the device each is the float of 32 bits that it is.
+//! 16-bit floats: the device holds each as the equal 32-bit float.
 //!
 //!   0x3c01  1 00001 0000000001   ──►   0x3f80_2000   ──►   0x3c01
 //!
-//! Exact    subnormal numbers become normal ones; a NaN keeps its sign and its payload, in the upper bits of the wider one, and is not
-//!          made quiet, as casts make it.
-//! Order    the same: of numbers, zeros, infinities and NaNs, by IEEE 754 and by the total order.
-//! Computed what has this type on the device is rounded to 16 bits there (`FloatFunction::Narrow`), so that nothing is lost here.
+//! Exact    subnormal numbers become normal ones; a NaN keeps its sign and its payload, in the upper bits of the wider
+//!          payload, and is not made quiet, unlike in casts.
+//! Order    preserved for numbers, zeros, infinities and NaNs, by IEEE 754 and by the total order.
+//! Computed values of this type are rounded to 16 bits on the device (`FloatFunction::Narrow`): narrowing is exact.
 
 use datafusion::arrow::array::ArrowPrimitiveType;
 use datafusion::arrow::datatypes::Float16Type;
 
-/// Arrow's float of 16 bits.
+/// Arrow's 16-bit float.
 pub(crate) type Half = <Float16Type as ArrowPrimitiveType>::Native;
 
-/// Bits of a significand that only the wider float has.
+/// Significand bits that only the wider float has.
 const MORE: u32 = 13;
-/// A significand without its leading bit.
+/// Mask of a significand without its leading bit.
 const FRACTION: u32 = (1 << 10) - 1;
-/// The exponent of infinities and NaNs, in either width.
+/// Exponent of infinities and NaNs, in either width.
 const SPECIAL: u32 = 0x1f;
 const WIDE_SPECIAL: u32 = 0xff;
 
-/// The same number, of 32 bits.
+/// Widens a number to 32 bits.
 pub(crate) fn widened(of: Half) -> f32 {
     let bits = u32::from(of.to_bits());
     if bits >> 10 & SPECIAL != SPECIAL {
@@ -30,7 +30,7 @@ pub(crate) fn widened(of: Half) -> f32 {
     f32::from_bits((bits >> 15) << 31 | WIDE_SPECIAL << 23 | (bits & FRACTION) << MORE)
 }
 
-/// The number of 16 bits that was widened.
+/// Narrows a number that `widened` returned.
 pub(crate) fn narrowed(of: f32) -> Half {
     let bits = of.to_bits();
     if bits >> 23 & WIDE_SPECIAL != WIDE_SPECIAL {

@@ -1,12 +1,12 @@
-//! An append-only dictionary: strings to codes, in order of first appearance; nested values by their bytes in Arrow's row format.
+//! An append-only dictionary: strings to codes, in order of first appearance; nested values by their row-format bytes.
 //!
 //!   bytes   A I R F O B M A I L        ends   3 6 10        slots   [ – | tag 1 | – | tag 0 | tag 2 | – … ]
-//!   view ─► seen lately? ── yes ─► code                     one look into a small table of views
+//!   view ─► seen before? ── yes ─► code                     one lookup in a small table of views
 //!                        └─ no ──► hash ─► slot ─► bytes    linear probing, at most half full
 //!
-//! Views    the 16 bytes of a string of up to 12 are the string; those of a longer one mean something in their own array alone,
-//!          where equal views are equal strings: pages of a Parquet dictionary give many of them.
-//! Memory   the bytes once, and 16 to 40 bytes a value; at most 1 GiB of bytes.
+//! Views    a view of a string of up to 12 bytes contains the string; a longer view has a meaning only within its own
+//!          array, where equal views are equal strings. Pages with a Parquet dictionary repeat many views.
+//! Memory   the bytes once, plus 16 to 40 bytes per value; at most 1 GiB of bytes.
 
 use std::sync::Arc;
 
@@ -25,45 +25,46 @@ use crate::program::failure::Failure;
 #[derive(Debug)]
 pub(crate) struct Interner {
     bytes: Vec<u8>,
-    /// Where each value ends.
+    /// End offset of each value.
     ends: Vec<usize>,
-    /// A power of two, none while there is no value.
+    /// Hash table; its size is a power of two, or zero while there is no value.
     slots: Vec<Slot>,
-    /// Views whose codes were asked for lately, each at the place that its hash gives.
+    /// Recently used views and their codes, each at the position of its hash.
     seen: Vec<Seen>,
-    /// Arrays so far.
+    /// Number of arrays so far.
     arrays: u64,
-    /// Values that it may have.
+    /// Maximum number of values.
     most: usize,
 }
 
-/// A value by part of its hash.
+/// A value, with part of its hash.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     tag: u32,
     code: u32,
 }
 
-/// The code of an empty slot: no dictionary has so many values.
+/// Code of an empty slot: no dictionary has this many values.
 const EMPTY: Slot = Slot { tag: 0, code: u32::MAX };
 
 /// A view and its code.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     view: u128,
-    /// The array it was seen in, from 1; 0 for nothing.
+    /// Number of the array that the view belongs to, from 1; 0 for an empty entry.
     array: u64,
     code: u32,
 }
 
-/// Views that are remembered, a power of two. Six times as fast as hashing for columns of few values, and as fast for others.
+/// Number of cached views, a power of two. Six times as fast as hashing for columns with few values, and as fast for
+/// others.
 const SEEN: usize = 1 << 10;
-/// Strings of so many bytes are in their views.
+/// Maximum length of a string that is stored in its view.
 const INLINE_BYTES: usize = 12;
-/// Bytes of all values: an array of them has 32-bit offsets.
+/// Maximum bytes of all values: an array of them has 32-bit offsets.
 const MOST_BYTES: usize = 1 << 30;
 
-/// The view of a short string.
+/// View of a short string.
 fn inline_view(value: &[u8]) -> u128 {
     let mut bytes = [0; 16];
     bytes[0] = value.len() as u8;
@@ -71,7 +72,7 @@ fn inline_view(value: &[u8]) -> u128 {
     u128::from_le_bytes(bytes)
 }
 
-/// A hash of bytes, eight a step: exclusive or, multiply, shift. Fast, and not meant against an adversary.
+/// Hash of bytes, eight per step: exclusive or, multiply, shift. Fast, but not resistant to an adversary.
 fn hash(bytes: &[u8]) -> u64 {
     let step = |hash: u64, word: u64| {
         let mixed = (hash ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -89,17 +90,17 @@ fn hash(bytes: &[u8]) -> u64 {
 }
 
 impl Interner {
-    /// For at most `most` values.
+    /// Empty interner for at most `most` values.
     pub fn new(most: usize) -> Self {
         Self { bytes: vec![], ends: vec![], slots: vec![], seen: vec![], arrays: 0, most }
     }
 
-    /// From now on it may have `most` values.
+    /// Raises the maximum number of values to `most`.
     pub fn allow(&mut self, most: usize) {
         self.most = most;
     }
 
-    /// Values so far.
+    /// Number of values so far.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
@@ -119,7 +120,7 @@ impl Interner {
         &self.bytes[start..self.ends[code]]
     }
 
-    /// The slot that has the value, or where it belongs.
+    /// Slot of the value, or the free slot for it.
     fn find(&self, value: &[u8], hash: u64) -> usize {
         let (mask, tag) = (self.slots.len() - 1, (hash >> 32) as u32);
         let mut at = hash as usize & mask;
@@ -169,7 +170,7 @@ impl Interner {
         }
     }
 
-    /// The code of the string that `view` stands for.
+    /// Code of the string that `view` represents.
     fn seen<'v>(&mut self, view: u128, value: impl FnOnce() -> &'v [u8]) -> Result<u32, Failure> {
         let folded = (view as u64 ^ (view >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let place = (folded >> (64 - SEEN.trailing_zeros())) as usize;
@@ -182,7 +183,7 @@ impl Interner {
         Ok(code)
     }
 
-    /// The codes of an array of strings, bytes or nested values, NULL where it is NULL.
+    /// Codes of an array of strings, bytes or nested values; NULL where the array is NULL.
     pub fn codes(&mut self, array: &ArrayRef) -> Result<UInt32Array, Failure> {
         let array = match array.data_type() {
             DataType::Dictionary(..) => return self.dictionary_codes(array),
@@ -225,7 +226,7 @@ impl Interner {
         Ok(UInt32Array::new(codes.into(), array.logical_nulls()))
     }
 
-    /// The codes of lists, structures or maps, by their bytes in Arrow's row format.
+    /// Codes of lists, structures or maps, by their bytes in Arrow's row format.
     fn nested_codes(&mut self, array: &ArrayRef) -> Result<UInt32Array, Failure> {
         let (rows, nulls) = (nested::rows(array)?, array.logical_nulls());
         let mut codes: Vec<u32> = Vec::with_capacity(array.len());
@@ -251,14 +252,14 @@ impl Interner {
         Ok(mapped.finish())
     }
 
-    /// The values from `from` on, as an array of `data_type`.
+    /// Values from code `from` on, as an array of `data_type`.
     pub fn array(&self, from: usize, data_type: &DataType) -> Result<ArrayRef> {
         if is_nested(data_type) {
             return nested::array((from..self.len()).map(|code| self.value(code)), data_type);
         }
         let binary = BinaryArray::from_iter((from..self.len()).map(|code| Some(self.value(code))));
         let plain: ArrayRef = match is_characters(data_type) {
-            // Interned from strings, so this check cannot fail; it is linear in the dictionary, not in the rows.
+            // The bytes come from strings, so this check cannot fail; it is linear in the dictionary, not in the rows.
             true => Arc::new(StringArray::try_from_binary(binary)?),
             false => Arc::new(binary),
         };
@@ -276,7 +277,7 @@ mod tests {
     #[test]
     fn views_of_other_arrays_are_other_strings() {
         let mut interner = Interner::new(100);
-        // Equal views in both arrays: one length, one prefix, one place; short strings are their views.
+        // Equal views in both arrays: equal length, prefix and offset. A short string is stored in its view.
         let one: ArrayRef =
             Arc::new(StringViewArray::from(vec![Some("a long string, one"), Some("b"), None, Some("")]));
         let two: ArrayRef = Arc::new(StringViewArray::from(vec![Some("a long string, two"), Some("b"), Some("")]));

@@ -1,11 +1,12 @@
-//! Arrow batches as one extent, and an extent's columns as Arrow arrays: the only place that knows both layouts.
+//! Converts Arrow batches to one extent, and an extent's columns to Arrow arrays. Only this module knows both layouts.
 //!
 //!   batches ──► [ values | pad | validity | pad | values | … ]      one pinned buffer, one copy, one allocation
-//!   values    narrowed to the column's stored width less its base; booleans as bits; strings as codes, or as offsets and bytes
+//!   values    narrowed to the stored width, minus the base; booleans as bits; strings as codes, or offsets and bytes
 //!   validity  least significant bit first; absent when nothing is NULL
 //!
-//! Checked   every valid value against the range that the plan was made with; a value outside it is a [`Violation`].
-//! Padding   regions begin at multiples of 256 bytes and are zero to the end.
+//! Checked   every valid value is checked against the range that the plan assumed; a value outside it is a
+//!           [`Violation`].
+//! Padding   regions begin at multiples of 256 bytes and are zero-padded.
 
 use std::ops::Range as ByteRange;
 use std::sync::Arc;
@@ -27,36 +28,36 @@ use crate::column::{
 };
 use crate::error::EngineError;
 
-/// What the plan relied on and a batch did not keep.
+/// Assumption of the plan that a batch violates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Violation {
-    /// A value of column `0` lies outside its range, or is NULL where none was expected.
+    /// A value of column `0` is outside its range, or is NULL although the column is not nullable.
     Range(usize),
 }
 
-/// Where an uploaded column lies in its extent.
+/// Byte ranges of an uploaded column within its extent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Region {
     pub values: ByteRange<usize>,
     pub validity: Option<ByteRange<usize>>,
 }
 
-/// Where everything lies in an extent.
+/// Byte ranges of all columns of an extent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExtentLayout {
     pub bytes: usize,
     pub rows: usize,
-    /// As the source numbers its columns; `None` for those that nothing reads.
+    /// In the order of the source's columns; `None` for columns that nothing reads.
     pub columns: Vec<Option<Region>>,
 }
 
 const ALIGNMENT: usize = 256;
 
-/// What of a column decides how much room it takes.
+/// Properties of a column that determine its size.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     pub physical: Physical,
-    /// Of texts, their offsets included.
+    /// Bytes of texts, including their offsets.
     pub text_bytes: usize,
     pub has_nulls: bool,
 }
@@ -98,13 +99,14 @@ impl ExtentLayout {
         Self { bytes: end.next_multiple_of(ALIGNMENT), rows, columns }
     }
 
-    /// A region with the padding behind it: it is written whole, the padding with zeros, because kernels load it in wide words.
+    /// A region including its padding. It is written as a whole, with zeros as padding, because kernels load it in wide
+    /// words.
     pub fn padded(range: &ByteRange<usize>) -> ByteRange<usize> {
         range.start..range.end.next_multiple_of(ALIGNMENT)
     }
 
-    /// Writes column `index` of `batches` into `out`, which is the whole extent. `codes` turns a string column's arrays
-    /// into codes.
+    /// Writes column `index` of `batches` into `out`, the buffer of the whole extent. `codes` converts a string
+    /// column's arrays to codes.
     pub fn write(
         &self,
         out: &mut [u8],
@@ -114,7 +116,7 @@ impl ExtentLayout {
         batches: &[RecordBatch],
         mut codes: impl FnMut(&ArrayRef) -> Result<UInt32Array>,
     ) -> Result<std::result::Result<(), Violation>> {
-        // Also for a column that no kernel reads: the plan may count its values by counting rows.
+        // Also checked for a column that no kernel reads: the plan may count its values by counting rows.
         if !spec.ty.nullable && batches.iter().any(|batch| batch.column(index).logical_null_count() > 0) {
             return Ok(Err(Violation::Range(index)));
         }
@@ -165,8 +167,8 @@ impl ExtentLayout {
     }
 }
 
-/// An array in the form that is stored: numbers themselves instead of dictionaries and runs of them, intervals as integers,
-/// floats of 16 bits as those of 32, bare NULLs as booleans.
+/// Converts an array to its stored form: dictionaries and runs of numbers to plain numbers, intervals to integers,
+/// 16-bit floats to 32-bit floats, NULL arrays to booleans.
 pub(super) fn stored(array: &ArrayRef) -> Result<ArrayRef> {
     let data_type = array.data_type();
     let values = value_type(data_type);
@@ -189,16 +191,16 @@ pub(super) fn stored(array: &ArrayRef) -> Result<ArrayRef> {
     })
 }
 
-/// Sets the bits of `bits` in `out` from position `at` on; they were zero.
+/// Sets the bits of `bits` in `out` from position `at` on; the bits of `out` must be zero.
 fn append_bits(out: &mut [u8], at: usize, bits: &BooleanBuffer) {
     set_bits(out, bits.values(), at, bits.offset(), bits.len());
 }
 
-/// A native value in the arithmetic of narrowing.
+/// Native value type with the arithmetic for narrowing.
 pub(super) trait Narrow: Copy + PartialOrd {
     const LEAST: Self;
     const MOST: Self;
-    /// The value less `base`, as 64 bits.
+    /// `self - base`, as 64 bits.
     fn minus(self, base: i64) -> u64;
     fn wide(self) -> i128;
 }
@@ -219,7 +221,7 @@ macro_rules! narrow {
 }
 narrow!(i8 as i64, i16 as i64, i32 as i64, i64 as i64, u8 as u64, u16 as u64, u32 as u64, u64 as u64, i128 as i128);
 
-/// A match over Arrow types: those that are stored as integers call `$integers!` with their type, the others are `$rest`.
+/// A match over Arrow types: types stored as integers call `$integers!` with their type, the others match `$rest`.
 macro_rules! by_type {
     ($data_type:expr, $integers:ident, { $($rest:tt)* }) => {
         match $data_type {
@@ -255,7 +257,7 @@ macro_rules! by_type {
 }
 pub(super) use by_type;
 
-/// Writes one array; false when a valid value lies outside the column's range.
+/// Writes one array; returns false if a valid value is outside the column's range.
 fn write_values(out: &mut [u8], array: &ArrayRef, spec: &ColumnSpec, base: i64) -> Result<bool> {
     macro_rules! integers {
         ($ty:ty) => {
@@ -299,7 +301,7 @@ where
             return false;
         }
     }
-    // What lies below a NULL may be anything, and is cut to the stored width.
+    // Values of NULL rows are arbitrary; they are truncated to the stored width.
     match spec.physical.width() {
         width if width as usize == size_of::<T::Native>() && base == 0 => {
             out.copy_from_slice(array.values().inner().as_slice());
@@ -313,8 +315,8 @@ where
     true
 }
 
-/// Writes 32-bit codes in the width of their column; false when one of a valid row lies outside its range. `validity` has a bit for each
-/// row from `first` rows before them on.
+/// Writes 32-bit codes in the width of their column; returns false if the code of a valid row is outside its range. In
+/// `validity`, bit `first` belongs to the first code.
 pub(crate) fn write_codes(
     out: &mut [u8],
     codes: &[u8],
@@ -345,7 +347,7 @@ fn chunks<const N: usize>(out: &mut [u8]) -> impl Iterator<Item = &mut [u8; N]> 
     out.as_chunks_mut::<N>().0.iter_mut()
 }
 
-/// Makes an array of `data_type` from `rows` stored values; `values` are a dictionary's values for codes.
+/// Creates an array of `data_type` from `rows` stored values; for codes, `dictionary` holds their values.
 pub fn read_array(
     data_type: &DataType,
     physical: Physical,
@@ -358,7 +360,7 @@ pub fn read_array(
     let nulls = nulls.filter(|nulls| nulls.null_count() > 0);
     if let Some(values) = dictionary {
         let codes = words(physical, bytes, rows).map(|code| code as u32);
-        // What a NULL row holds is no code.
+        // The code of a NULL row is arbitrary.
         let codes: Vec<u32> = match &nulls {
             Some(nulls) => codes.enumerate().map(|(row, code)| if nulls.is_valid(row) { code } else { 0 }).collect(),
             None => codes.collect(),
@@ -374,7 +376,7 @@ pub fn read_array(
         let array = read_array(plain, physical, rows, bytes, validity, None)?;
         return Ok(cast(&array, data_type)?);
     }
-    // The type of a bare NULL travels as a boolean that is never valid.
+    // A column of type NULL is stored as a boolean column without valid rows.
     if *data_type == DataType::Null {
         return Ok(new_null_array(data_type, rows));
     }
@@ -417,12 +419,12 @@ pub fn read_array(
     }))
 }
 
-/// Integers that were stored less a base, as they were, of 128 bits each.
+/// Adds the base back to stored integers; returns 128 bits per integer.
 pub(crate) fn with_base(physical: Physical, base: i64, bytes: &[u8], rows: usize) -> Vec<u8> {
     words(physical, bytes, rows).flat_map(|word| (word + i128::from(base)).to_le_bytes()).collect()
 }
 
-/// Stored integers, widened.
+/// Stored integers, widened to 128 bits.
 fn words(physical: Physical, bytes: &[u8], rows: usize) -> Box<dyn Iterator<Item = i128> + '_> {
     macro_rules! stored {
         ($ty:ty, $n:literal) => {

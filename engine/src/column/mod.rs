@@ -1,11 +1,11 @@
-//! What the engine knows of a column before it sees a row: SQL type, device type, proven range, dictionary.
+//! Static properties of a column, known before any row is read: SQL type, device type, proven range, dictionary.
 //!
 //!   DECIMAL(15, 2), values 0.00 … 0.10   ──►  I128 in 0..=10, stored as u8 from 0
-//!   VARCHAR                              ──►  U32 codes into a dictionary; with too many different values, texts
+//!   VARCHAR                              ──►  U32 codes into a dictionary; with too many distinct values, texts
 //!   INT[], STRUCT(…), MAP(…)             ──►  U32 codes into a dictionary
 //!
-//! The SQL type fixes semantics; the range fixes width. Ranges come from statistics and are checked when rows are
-//! uploaded, so a wrong one costs a second run and never an answer.
+//! The SQL type determines semantics; the range determines width. Ranges come from statistics and are checked when rows
+//! are uploaded, so a wrong range costs a second run but never a wrong result.
 
 pub mod dictionary;
 pub mod facts;
@@ -32,42 +32,44 @@ use crate::reason::Reason;
 
 pub use crate::column::nested::{is_nested, is_wide};
 
-/// Names a dictionary of a program: the values of a string column, or what an expression makes of another dictionary.
+/// ID of a dictionary of a program: the values of a string column, or the result of an expression over another
+/// dictionary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DictionaryId(pub usize);
 
-/// Numbers from here on name lists.
+/// Flag bit: IDs with this bit name lists.
 const LISTS: usize = 1 << (usize::BITS - 1);
 
 impl DictionaryId {
-    /// Names the lists that an aggregate function of a program makes; `function` is where that lies in memory, which is its own
-    /// as long as the program lives.
+    /// ID of the lists that an aggregate function of a program builds. `function` is the function's address, which is
+    /// unique while the program exists.
     pub fn of_lists(function: usize) -> Self {
         Self(LISTS | function)
     }
 
-    /// True if it names lists.
+    /// True if the ID names lists.
     pub fn is_of_lists(self) -> bool {
         self.0 & LISTS != 0
     }
 }
 
-/// How a column is represented on the device.
+/// Device representation of a column.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Form {
-    /// Numbers, dates, times, booleans, decimals as scaled integers; and texts, which are strings without a dictionary.
+    /// Numbers, dates, times, booleans, decimals as scaled integers; also texts, which are strings without a
+    /// dictionary.
     Plain(Ty),
     /// Dictionary codes.
     Codes(Ty, DictionaryId),
-    /// Lists: the row where a list begins in the column of its items (high half), and how many there are (low half). They are
-    /// carried to the host, which puts them together; nothing on the device looks into them.
+    /// Lists: the first row of a list in the column of its items (high half), and its number of items (low half). The
+    /// device only copies them to the host, which assembles the lists.
     Lists(Ty, DictionaryId),
-    /// Not at all.
+    /// No device form.
     Unsupported(Reason),
 }
 
 impl Form {
-    /// The same, with NULLs.
+    /// This form, with NULLs.
     pub fn nullable(self) -> Self {
         match self {
             Self::Plain(ty) => Self::Plain(ty.nullable(true)),
@@ -77,7 +79,7 @@ impl Form {
         }
     }
 
-    /// What its codes or lists lead to.
+    /// ID of the dictionary or the lists that the values refer to.
     pub fn dictionary(&self) -> Option<DictionaryId> {
         match self {
             Self::Codes(_, id) | Self::Lists(_, id) => Some(*id),
@@ -85,7 +87,7 @@ impl Form {
         }
     }
 
-    /// A form for the values of both, which are of one type.
+    /// Common form of two columns of one type.
     pub fn or(self, other: &Self) -> Self {
         let both = |a: Ty, b: Ty| {
             let range = a.bounds().zip(b.bounds()).map(|(a, b)| a.union(b));
@@ -99,7 +101,7 @@ impl Form {
             (Self::Unsupported(reason), _) => Self::Unsupported(reason),
             (_, Self::Unsupported(reason)) => Self::Unsupported(reason.clone()),
             (Self::Lists(..), _) => Self::Unsupported(Reason::NodeUnsupported { node: "a union of lists".into() }),
-            // A string column with a dictionary beside one without.
+            // Only one of the two string columns has a dictionary.
             _ => Self::Unsupported(Reason::NodeUnsupported { node: "a union of strings in two forms".into() }),
         }
     }
@@ -111,7 +113,7 @@ pub struct ColumnInfo {
     pub name: String,
     pub data_type: DataType,
     pub form: Form,
-    /// Where it is texts of a stored column, their offsets have 64 bits.
+    /// For texts of a stored column: their offsets are 64-bit.
     pub long: bool,
 }
 
@@ -121,7 +123,7 @@ impl ColumnInfo {
         Self { name, data_type, form, long: false }
     }
 
-    /// The device type, unless there is none.
+    /// Device type of the column.
     pub fn ty(&self) -> Result<Ty, Reason> {
         match &self.form {
             Form::Plain(ty) | Form::Codes(ty, _) | Form::Lists(ty, _) => Ok(*ty),
@@ -131,7 +133,7 @@ impl ColumnInfo {
 }
 
 impl ColumnInfo {
-    /// A string column without a dictionary; others stay what they are.
+    /// Drops the dictionary of a string column; other columns are unchanged.
     pub fn as_text(mut self) -> Self {
         if let Form::Codes(ty, _) = self.form
             && !is_nested(&self.data_type)
@@ -147,7 +149,7 @@ impl ColumnInfo {
     }
 }
 
-/// The type of a column's values, whatever holds them: a dictionary, runs.
+/// Type of a column's values inside dictionaries and runs.
 pub fn value_type(data_type: &DataType) -> &DataType {
     match data_type {
         DataType::Dictionary(_, values) => value_type(values),
@@ -156,17 +158,17 @@ pub fn value_type(data_type: &DataType) -> &DataType {
     }
 }
 
-/// Why packed floats are no keys on the device.
+/// Reason why packed floats cannot be keys on the device.
 pub(crate) const TWO_ZEROS: &str =
     "DataFusion takes 0.0 and -0.0 in a dictionary or in runs for two values, where it takes plain ones for one";
 
-/// True for floats in dictionaries or runs, whose zeros of both signs are two keys.
+/// True for floats in dictionaries or runs: DataFusion treats 0.0 and -0.0 in them as two keys.
 pub(crate) fn has_two_zeros(data_type: &DataType) -> bool {
     let values = value_type(data_type);
     values != data_type && values.is_floating()
 }
 
-/// True for runs or dictionaries of runs or dictionaries.
+/// True for nested packing: runs or dictionaries of runs or dictionaries.
 fn is_packed_twice(data_type: &DataType) -> bool {
     let values = match data_type {
         DataType::Dictionary(_, values) => values,
@@ -176,11 +178,11 @@ fn is_packed_twice(data_type: &DataType) -> bool {
     matches!(values, DataType::Dictionary(..) | DataType::RunEndEncoded(..))
 }
 
-/// Values as an array of `data_type`, which holds values of their type. Arrow packs plain values alone into dictionaries: those of
-/// dictionaries or runs are packed from the inside.
+/// Packs values into an array of `data_type`. Arrow packs only plain values into dictionaries, so nested dictionaries
+/// and runs are packed from the inside out.
 ///
 /// # Errors
-/// Arrow's, where the keys of a dictionary are too few.
+/// Arrow's, if the key type of a dictionary is too small.
 pub fn packed(values: ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
     if values.data_type() == data_type {
         return Ok(values);
@@ -195,7 +197,7 @@ pub fn packed(values: ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
     Ok(outer.with_values(packed(Arc::clone(outer.values()), inner)?))
 }
 
-/// True for the types that live on the device as dictionary codes or as texts.
+/// True for types that the device represents as dictionary codes or as texts.
 pub fn is_string(data_type: &DataType) -> bool {
     if matches!(data_type, DataType::RunEndEncoded(..)) && is_packed_twice(data_type) {
         return false;
@@ -207,22 +209,22 @@ pub fn is_string(data_type: &DataType) -> bool {
     bytes || is_characters(data_type)
 }
 
-/// True for the types that live on the device as dictionary codes: strings, lists, structures, maps, decimals of 256 bits.
+/// True for types that the device represents as dictionary codes: strings, lists, structures, maps, 256-bit decimals.
 pub fn is_coded(data_type: &DataType) -> bool {
     is_string(data_type) || is_nested(data_type)
 }
 
-/// True for strings that are text, not bytes.
+/// True for character strings, false for byte strings.
 pub fn is_characters(data_type: &DataType) -> bool {
     matches!(value_type(data_type), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
-/// The device type of a plain SQL type, with no range; `None` for strings and for types without a device form. Intervals are
-/// integers in their order, floats of 16 bits those of 32 that they are, and the type of a bare NULL a boolean that is never valid.
+/// Device type of a plain SQL type, without a range; `None` for strings and for types without a device form. Intervals
+/// become integers of equal order, 16-bit floats 32-bit floats, and the NULL type a boolean that is never valid.
 pub fn plain_repr(data_type: &DataType) -> Option<Repr> {
     use DataType::{Boolean, Dictionary, Duration, Interval, Null, RunEndEncoded};
     let refused = match data_type {
-        // Arrow packs no others when they leave the device.
+        // Arrow cannot pack other types again after the download.
         Dictionary(_, values) => {
             matches!(**values, Boolean | Duration(_) | Interval(_) | Null) || is_packed_twice(data_type)
         }
@@ -242,7 +244,7 @@ pub fn plain_repr(data_type: &DataType) -> Option<Repr> {
     }
 }
 
-/// The same for types whose values are Arrow's own numbers on the device.
+/// Like `plain_repr`, only for types whose device values are Arrow's native numbers.
 pub fn number_repr(data_type: &DataType) -> Option<Repr> {
     Some(match data_type {
         DataType::Boolean => Repr::Bool,
@@ -264,13 +266,13 @@ pub fn number_repr(data_type: &DataType) -> Option<Repr> {
     })
 }
 
-/// The reason for a type that has no device form.
+/// Reason for a type that has no device form.
 pub fn type_unsupported(column: &str, data_type: &DataType) -> Reason {
     Reason::TypeUnsupported { column: column.to_string(), data_type: data_type.to_string() }
 }
 
-/// Columns of a CPU plan that is uploaded: types from the schema, ranges and absence of NULL from `statistics`.
-/// `dictionary` numbers the columns of codes, given the type of their values.
+/// Columns of a CPU plan that is uploaded: types from the schema, ranges and absence of NULLs from `statistics`.
+/// `dictionary` assigns an ID to each coded column, given the type of its values.
 pub fn uploaded_columns(
     schema: &SchemaRef,
     statistics: Option<&Statistics>,
@@ -281,7 +283,7 @@ pub fn uploaded_columns(
         let no_nulls = statistics.is_some_and(|s| matches!(s.null_count, Precision::Exact(0)));
         let nullable = field.is_nullable() && !no_nulls;
         let form = if is_coded(field.data_type()) {
-            // Runs are not kept.
+            // Runs are unpacked.
             let values = match field.data_type() {
                 DataType::RunEndEncoded(..) => value_type(field.data_type()).clone(),
                 other => other.clone(),
@@ -301,7 +303,7 @@ pub fn uploaded_columns(
     schema.fields().iter().enumerate().map(column).collect()
 }
 
-/// Bounds of a column's values: what statistics say, within what a decimal's precision allows.
+/// Bounds of a column's values: those of the statistics, limited by a decimal's precision.
 fn uploaded_range(data_type: &DataType, statistics: Option<&ColumnStatistics>) -> Option<Range> {
     let precision = match data_type {
         DataType::Decimal32(p, _) | DataType::Decimal64(p, _) | DataType::Decimal128(p, _) => {
@@ -325,7 +327,7 @@ fn uploaded_range(data_type: &DataType, statistics: Option<&ColumnStatistics>) -
     }
 }
 
-/// The integer that represents a scalar on the device: scaled decimals, days, ticks. `None` for NULL and other types.
+/// Integer that represents a scalar on the device: scaled decimal, days, ticks. `None` for NULL and other types.
 pub fn scalar_integer(value: &ScalarValue) -> Option<i128> {
     Some(match value {
         ScalarValue::Int8(v) => i128::from((*v)?),
@@ -357,29 +359,29 @@ pub fn scalar_integer(value: &ScalarValue) -> Option<i128> {
     })
 }
 
-/// An interval as an integer: equal for equal ones, and in Arrow's order, days before milliseconds.
+/// Converts an interval to an integer, preserving equality and Arrow's order: days before milliseconds.
 pub fn day_time(of: IntervalDayTime) -> i64 {
     i64::from(of.days) << 32 | i64::from(biased(of.milliseconds))
 }
 
-/// The interval of an integer.
+/// Inverse of [`day_time`].
 pub fn day_time_of(integer: i64) -> IntervalDayTime {
     IntervalDayTime::new((integer >> 32) as i32, unbiased(integer as u32))
 }
 
-/// An interval as an integer: equal for equal ones, and in Arrow's order, months before days before nanoseconds.
+/// Converts an interval to an integer, preserving equality and Arrow's order: months before days before nanoseconds.
 pub fn month_day_nano(of: IntervalMonthDayNano) -> i128 {
     let nanoseconds = of.nanoseconds as u64 ^ (1 << 63);
     i128::from(of.months) << 96 | i128::from(biased(of.days)) << 64 | i128::from(nanoseconds)
 }
 
-/// The interval of an integer.
+/// Inverse of [`month_day_nano`].
 pub fn month_day_nano_of(integer: i128) -> IntervalMonthDayNano {
     let nanoseconds = (integer as u64 ^ (1 << 63)) as i64;
     IntervalMonthDayNano::new((integer >> 96) as i32, unbiased((integer >> 64) as u32), nanoseconds)
 }
 
-/// Unsigned, in the same order.
+/// Maps a signed integer to an unsigned one, preserving the order.
 fn biased(of: i32) -> u32 {
     of as u32 ^ (1 << 31)
 }
@@ -388,7 +390,7 @@ fn unbiased(of: u32) -> i32 {
     (of ^ (1 << 31)) as i32
 }
 
-/// The width in which an uploaded column of type `ty` is stored, and the base that is subtracted from it.
+/// Stored width of an uploaded column of type `ty`, and the base that is subtracted from its values.
 pub fn storage(ty: Ty) -> (Physical, i64) {
     if ty.repr == Repr::Text {
         return (Physical::Text, 0);
@@ -398,7 +400,7 @@ pub fn storage(ty: Ty) -> (Physical, i64) {
     if !ty.repr.is_integer() {
         return (native, 0);
     }
-    // The base is a 64-bit number; a column that lies wholly beyond it keeps its native width.
+    // The base is a 64-bit number; a column entirely outside that range keeps its native width.
     let Ok(base) = i64::try_from(range.low) else { return (native, 0) };
     let span = range.high - range.low;
     let unsigned = match span {
@@ -410,7 +412,7 @@ pub fn storage(ty: Ty) -> (Physical, i64) {
     if unsigned.width() >= native.width() {
         return (native, 0);
     }
-    // Small values need no base: they are themselves.
+    // Small values need no base.
     let plain = unsigned.bounds().is_some_and(|all| all.contains(range));
     (unsigned, if plain { 0 } else { base })
 }

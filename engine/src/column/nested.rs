@@ -1,12 +1,14 @@
-//! Values of nested types as bytes, and back: what the dictionary of a column of lists, structures, maps or wide decimals holds.
+//! Conversion of nested values to bytes and back: the dictionary contents of a column of lists, structures, maps or
+//! wide decimals.
 //!
 //!   [1, NULL]  ──►  02 02 01 80 00 00 01 … in Arrow's row format  ──►  [1, NULL]
 //!
-//! Equal    bytes are equal values, as DataFusion groups, joins and compares them: floats by their bits, NULL like NULL inside.
+//! Equal    bytes mean equal values, as DataFusion groups, joins and compares them: floats by their bits, inner NULLs
+//!          equal.
 //! NULL     of the column has no bytes; `[NULL]`, `[]` and a structure of NULLs are values.
-//! Order    follows DataFusion's: inside of a value NULL comes last where it sorts, and first where `<` compares.
-//! Refused  types that do not come back as they were: dictionaries, runs, unions and views of lists inside; structures without
-//!          fields, lists of no items.
+//! Order    is DataFusion's: an inner NULL is last in a sort, and first in a comparison with `<`.
+//! Refused  types that do not survive the round trip: dictionaries, runs, unions and list views inside; structures
+//!          without fields, lists of no items.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,18 +21,19 @@ use datafusion::error::Result;
 
 use crate::error::EngineError;
 
-/// True for lists, structures and maps that live on the device as dictionary codes, and for decimals of 256 bits, which live there in
-/// the same way: no register holds one.
+/// True for lists, structures and maps that the device represents as dictionary codes, and for 256-bit decimals, which
+/// are represented in the same way because no register holds one.
 pub fn is_nested(data_type: &DataType) -> bool {
     is_wide(data_type) || data_type.is_nested() && comes_back(data_type)
 }
 
-/// True for numbers that are carried as dictionary codes: what computes with them runs on the values of one dictionary.
+/// True for numbers that are represented as dictionary codes: computations on them run over the values of one
+/// dictionary.
 pub fn is_wide(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Decimal256(..))
 }
 
-/// True for types whose values Arrow's row format gives back as they were.
+/// True for types whose values survive a round trip through Arrow's row format.
 fn comes_back(data_type: &DataType) -> bool {
     match data_type {
         DataType::List(item) | DataType::LargeList(item) => comes_back(item.data_type()),
@@ -42,7 +45,7 @@ fn comes_back(data_type: &DataType) -> bool {
     }
 }
 
-/// True if equal bytes are equal values of both types: they differ in the names of items at most.
+/// True if equal bytes are equal values of both types, which may differ only in the names of items.
 pub(crate) fn same_nested(a: &DataType, b: &DataType) -> bool {
     match (a, b) {
         (DataType::List(a), DataType::List(b)) | (DataType::LargeList(a), DataType::LargeList(b)) => {
@@ -52,8 +55,8 @@ pub(crate) fn same_nested(a: &DataType, b: &DataType) -> bool {
     }
 }
 
-/// True for numbers, and lists of which DataFusion's MIN and MAX follow the order in which they sort. Structures have another: NULL inside of them is
-/// like anything.
+/// True for wide numbers, and for lists whose DataFusion MIN and MAX follow the sort order. For structures they do not:
+/// an inner NULL compares equal to any value.
 pub(crate) fn has_least(data_type: &DataType) -> bool {
     match data_type {
         DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
@@ -68,12 +71,12 @@ fn converter(data_type: &DataType, nulls_first: bool) -> Result<RowConverter> {
     Ok(RowConverter::new(vec![SortField::new_with_options(data_type.clone(), options)])?)
 }
 
-/// The bytes of each value.
+/// Row-format bytes of each value.
 pub(super) fn rows(array: &ArrayRef) -> Result<Rows> {
     Ok(converter(array.data_type(), true)?.convert_columns(&[Arc::clone(array)])?)
 }
 
-/// Values of type `data_type` of their bytes.
+/// Array of type `data_type` from the bytes of its values.
 pub(super) fn array<'v>(values: impl Iterator<Item = &'v [u8]>, data_type: &DataType) -> Result<ArrayRef> {
     let converter = converter(data_type, true)?;
     let parser = converter.parser();
@@ -85,7 +88,7 @@ pub(super) fn array<'v>(values: impl Iterator<Item = &'v [u8]>, data_type: &Data
     array.ok_or_else(|| EngineError::internal("one column has one array").into())
 }
 
-/// Values in ascending order, by their places; NULL inside of them comes first or last.
+/// Indices of the values in ascending order; inner NULLs are first or last.
 pub(crate) fn ascending(values: &ArrayRef, nulls_first: bool) -> Result<UInt32Array> {
     let rows = converter(values.data_type(), nulls_first)?.convert_columns(&[Arc::clone(values)])?;
     let mut order: Vec<u32> = (0..values.len() as u32).collect();
@@ -93,7 +96,7 @@ pub(crate) fn ascending(values: &ArrayRef, nulls_first: bool) -> Result<UInt32Ar
     Ok(order.into())
 }
 
-/// Where the items of each list lie in the array of all items: none for a list that is NULL.
+/// Item range of each list in the array of all items; empty for a NULL list.
 fn lists(array: &ArrayRef) -> Result<(ArrayRef, Vec<Range<usize>>)> {
     let (items, ranges): (&ArrayRef, Vec<Range<usize>>) = match array.data_type() {
         DataType::List(_) => {
@@ -116,12 +119,12 @@ fn lists(array: &ArrayRef) -> Result<(ArrayRef, Vec<Range<usize>>)> {
     Ok((Arc::clone(items), ranges.into_iter().enumerate().map(own).collect()))
 }
 
-/// How many items each list has.
+/// Number of items of each list.
 pub(crate) fn counts(array: &ArrayRef) -> Result<Vec<u32>> {
     Ok(lists(array)?.1.iter().map(|range| range.len() as u32).collect())
 }
 
-/// The items of all lists, one list's behind the other's; `None` if they are more than `most`.
+/// Items of all lists, concatenated; `None` if there are more than `most`.
 pub(crate) fn items(array: &ArrayRef, most: usize) -> Result<Option<ArrayRef>> {
     let (items, ranges) = lists(array)?;
     if ranges.iter().map(ExactSizeIterator::len).sum::<usize>() > most {
@@ -143,7 +146,7 @@ mod tests {
     use super::*;
     use crate::column::interner::Interner;
 
-    /// The codes of a column's values, and the values that they lead to.
+    /// Codes of a column's values, and the dictionary values.
     fn coded(array: &ArrayRef) -> (Vec<Option<u32>>, ArrayRef) {
         let mut interner = Interner::new(100);
         let codes = interner.codes(array).expect("few values");

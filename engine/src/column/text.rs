@@ -1,10 +1,10 @@
-//! Strings of Arrow arrays as offsets and bytes, and back: what a column without a dictionary is on the device.
+//! Converts strings of Arrow arrays to offsets and bytes and back: the device form of a column without a dictionary.
 //!
-//!   ["ab", NULL, "é"]  ──►  [ 16 18 18 20 | a b é ]          offsets count from the beginning of the column
+//!   ["ab", NULL, "é"]  ──►  [ 16 18 18 20 | a b é ]          offsets are relative to the start of the column
 //!   ends [2, 2, 4] + "abé"  ──►  an array of any string type
 //!
-//! NULL     takes no bytes, whatever the array holds below it.
-//! Limit    2 GiB with the offsets; a larger extent is refused, and the CPU takes over.
+//! NULL     takes no bytes, whatever the array stores in that row.
+//! Limit    2 GiB including the offsets; a larger extent is refused and the query falls back to the CPU.
 
 use std::sync::Arc;
 
@@ -20,15 +20,15 @@ use millpond_kernels::codegen::ir::MAX_TEXT_BYTES;
 use crate::column::{is_characters, packed};
 use crate::error::EngineError;
 
-/// The strings of an array, whatever holds them.
+/// Strings of an array, in any of Arrow's layouts.
 enum Strings<'a> {
-    /// Offsets and bytes, as they are.
+    /// Offsets and bytes, unchanged.
     Binary(&'a BinaryArray),
     LargeBinary(&'a LargeBinaryArray),
     View(&'a datafusion::arrow::array::BinaryViewArray),
 }
 
-/// The array with its strings as bytes: no copy, but for dictionaries.
+/// The array with its strings as bytes; only dictionaries are copied.
 fn plain(array: &ArrayRef) -> Result<ArrayRef> {
     Ok(match array.data_type() {
         DataType::Utf8 => cast(array, &DataType::Binary)?,
@@ -77,7 +77,8 @@ impl Strings<'_> {
     }
 }
 
-/// Bytes that a column of these arrays takes. An array that is no string takes none here, and is refused by [`write()`].
+/// Bytes that a column of these arrays takes. Arrays that are not strings count as zero bytes; [`write()`] refuses
+/// them.
 pub fn stored_bytes<'a>(arrays: impl Iterator<Item = &'a ArrayRef>) -> usize {
     let mut bytes = 4;
     for array in arrays {
@@ -105,7 +106,7 @@ pub fn write<'a>(out: &mut [u8], arrays: impl Iterator<Item = &'a ArrayRef> + Cl
     put(at);
     for array in arrays {
         let array = plain(array)?;
-        // Without NULLs the bytes are one run already.
+        // Without NULLs the bytes are already contiguous.
         macro_rules! run {
             ($array:expr) => {{
                 let offsets = $array.value_offsets();
@@ -143,7 +144,7 @@ pub fn write<'a>(out: &mut [u8], arrays: impl Iterator<Item = &'a ArrayRef> + Cl
     Ok(())
 }
 
-/// An array of `data_type` of dense `bytes`, of which row `i` ends at the `i`-th of `ends` (u64).
+/// Creates an array of `data_type` from dense `bytes`; row `i` ends at the `i`-th value of `ends` (u64).
 pub fn read(data_type: &DataType, rows: usize, ends: &[u8], bytes: &[u8], validity: Option<&[u8]>) -> Result<ArrayRef> {
     let nulls = validity
         .map(|bits| NullBuffer::new(datafusion::arrow::buffer::BooleanBuffer::new(Buffer::from(bits), 0, rows)));

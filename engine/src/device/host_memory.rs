@@ -1,22 +1,22 @@
-//! Host memory as DataFusion counts it.
+//! Host memory, accounted in DataFusion's memory pool.
 //!
-//!   host bytes     session's MemoryPool ◄── HostHold               batches, pinned staging and results of our operators
+//!   host bytes     session's MemoryPool ◄── HostHold           batches, pinned staging and results of our operators
 //!   device bytes   MemoryGovernor: see `millpond_memory`
 //!
-//! Apart      a byte of the device is none of the host: each is counted in one place, once.
-//! Refused    by the session's pool, a feeder sends up what it has and takes smaller bites. A single batch and the smallest extent
-//!            are counted beyond the limit, if need be; what the whole pool could not hold leaves the subplan to the CPU,
-//!            whose operators may spill to disk. That keeps the promise of `with_can_spill`.
-//! Cancelled  a hold goes back when it is dropped, and with the query's tasks all of them are.
+//! Apart      device bytes are not host bytes: each byte is counted exactly once.
+//! Refused    by the session's pool, a feeder uploads what it has and continues with smaller extents. A single batch
+//!            and the smallest extent may exceed the limit; a subplan that needs more than the whole pool is left to
+//!            the CPU, whose operators may spill to disk. That fulfills `with_can_spill`.
+//! Cancelled  a hold is released when it is dropped, and a query's tasks drop all of them.
 
 use std::sync::Arc;
 
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 
-/// Bytes of the host that one of our operators holds, as the session's memory pool knows them.
+/// Host bytes held by one of our operators, registered in the session's memory pool.
 pub struct HostHold {
     reservation: MemoryReservation,
-    /// Of the pool.
+    /// Limit of the pool.
     limit: Option<usize>,
     refused: Option<String>,
 }
@@ -31,7 +31,7 @@ impl HostHold {
         Self { reservation: MemoryConsumer::new(name).with_can_spill(true).register(pool), limit, refused: None }
     }
 
-    /// Adds `bytes`; false when the pool has no room.
+    /// Adds `bytes`; returns false if the pool is full.
     pub fn try_grow(&mut self, bytes: usize) -> bool {
         match self.reservation.try_grow(bytes) {
             Ok(()) => true,
@@ -42,7 +42,7 @@ impl HostHold {
         }
     }
 
-    /// Adds `bytes` that are there already, whether the pool has room or not.
+    /// Adds `bytes` that are already allocated, even beyond the pool's limit.
     pub fn grow(&mut self, bytes: usize) {
         self.reservation.grow(bytes);
     }
@@ -55,23 +55,23 @@ impl HostHold {
         }
     }
 
-    /// Its size in bytes.
+    /// Size in bytes.
     pub fn bytes(&self) -> usize {
         self.reservation.size()
     }
 
-    /// Gives all of it back.
+    /// Releases all bytes.
     pub fn free(&mut self) {
         self.reservation.free();
     }
 
-    /// Why the pool refused, the last time it did.
+    /// Reason of the pool's last refusal.
     pub fn refused(&self) -> HostRefusal {
         HostRefusal { why: self.refused.clone().unwrap_or_else(|| "the pool is full".into()) }
     }
 }
 
-/// The session's memory pool had no room for what an operator of ours holds on the host.
+/// Error: the session's memory pool refused host memory to one of our operators.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("out of host memory: {why}; raise the limit of the session's memory pool or lower millpond.batch_bytes")]
 pub struct HostRefusal {
@@ -95,7 +95,7 @@ mod tests {
         let refused = hold.refused().to_string();
         assert!(refused.contains("out of host memory") && refused.contains("millpond.batch_bytes"), "{refused}");
         assert!(hold.could_hold(1000) && !hold.could_hold(1001));
-        // What is there already is counted beyond the limit.
+        // Allocated bytes are counted beyond the limit.
         hold.grow(400);
         assert_eq!(pool.reserved(), 1100);
         hold.free();

@@ -1,11 +1,11 @@
-//! What earlier runs of the same plans learnt, so that later ones need not learn it again.
+//! Hints from earlier runs of a plan, so that later runs need not learn them again.
 //!
-//!   plan ─ structure hashed ─► string columns without a dictionary · room for the groups of each segment
-//!        └ the same without constants: what a plan of this shape has learnt last, for one that never ran
+//!   plan ─ structure hashed ─► string columns without a dictionary · table capacity for the groups of each segment
+//!        └ hashed without constants: the last hints of any plan of this shape, for a plan that never ran
 //!
-//! A file that has changed since may be better off in another form, and is right in either: nothing here decides an answer.
-//! Key      of a plan: names, columns and expressions of its nodes, and what EXPLAIN says of its scans. Two plans that share a key
-//!          share hints.
+//! If a file has changed since, another form may be faster, but every form is correct: hints never affect a result.
+//! Key      of a plan: names, columns and expressions of its nodes, and the EXPLAIN text of its scans. Two plans that
+//!          share a key share hints.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,7 +18,7 @@ use datafusion::physical_expr::expressions::{Column, DynamicFilterPhysicalExpr, 
 use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 
-/// String columns of a program that are better off without a dictionary, and those that need one, by upload and column.
+/// String columns of a program that are faster without a dictionary, and those that need one, by upload and column.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct StringForm {
     pub texts: HashSet<(usize, usize)>,
@@ -31,7 +31,7 @@ impl StringForm {
         self.needed.iter().filter(|(of, _)| *of == source).map(|(_, column)| *column).collect()
     }
 
-    /// Takes over which columns of a source have no dictionary, where the source has settled it.
+    /// Stores which columns of a source have no dictionary, if the source has decided that.
     pub fn settle(&mut self, source: usize, texts: Option<HashSet<usize>>) {
         if let Some(texts) = texts {
             self.texts.retain(|(of, _)| *of != source);
@@ -40,15 +40,15 @@ impl StringForm {
     }
 }
 
-/// What is known of a plan.
+/// Hints for a plan.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PlanLearnt {
     pub strings: StringForm,
-    /// Groups that the tables of segments came to have room for.
+    /// Final group capacity of each segment's table.
     pub groups: HashMap<usize, u64>,
 }
 
-/// What is known of plans, by their structure.
+/// Hints by plan structure.
 #[derive(Debug, Default)]
 pub(crate) struct Learnt {
     known: Mutex<HashMap<Known, PlanLearnt>>,
@@ -60,15 +60,15 @@ enum Known {
     Shape(u64),
 }
 
-/// The structure of a plan.
+/// Hash of a plan's structure.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct PlanKey {
     plan: u64,
-    /// Without its constants.
+    /// Hash without constants.
     shape: u64,
 }
 
-/// Plans that are remembered; when there are more, all are forgotten.
+/// Maximum number of remembered plans; beyond it, all are forgotten.
 const PLANS: usize = 1 << 10;
 
 impl PlanKey {
@@ -85,7 +85,7 @@ fn hash(plan: &Arc<dyn ExecutionPlan>, whole: &mut DefaultHasher, shape: &mut De
     plan.schema().hash(whole);
     plan.schema().fields().iter().for_each(|field| field.data_type().hash(shape));
     let hashed = plan.apply_expressions(&mut |expression| {
-        // What is filled in while a plan runs is another object each time the plan is made.
+        // Expressions filled in at run time are different objects in each instance of the plan.
         let fixed = Arc::clone(expression).transform_up(|part| {
             Ok(match part.is::<DynamicFilterPhysicalExpr>() || part.is::<ScalarSubqueryExpr>() {
                 true => Transformed::yes(lit(true)),
@@ -94,13 +94,13 @@ fn hash(plan: &Arc<dyn ExecutionPlan>, whole: &mut DefaultHasher, shape: &mut De
         });
         let fixed = fixed.data()?;
         fixed.hash(whole);
-        // The name of a column may tell the constants that it is made of.
+        // A column's name may contain the constants of its expression.
         let blank = fixed.transform_up(|part| {
             if let Some(column) = part.downcast_ref::<Column>() {
                 return Ok(Transformed::yes(Arc::new(Column::new("", column.index())) as _));
             }
             let constant = part.downcast_ref::<Literal>().map(|constant| constant.value().data_type());
-            // DataFusion has no default of maps.
+            // DataFusion has no default for maps.
             let blank = |data_type: DataType| match data_type.is_nested() {
                 true => ScalarValue::try_from(&data_type),
                 false => ScalarValue::new_default(&data_type),
@@ -110,7 +110,7 @@ fn hash(plan: &Arc<dyn ExecutionPlan>, whole: &mut DefaultHasher, shape: &mut De
                 _ => Transformed::no(part),
             })
         });
-        // Expressions that take no other constant are part of no shape.
+        // Expressions that accept no other constant are left out of the shape.
         if let Ok(blank) = blank.data() {
             blank.hash(shape);
         }
@@ -129,14 +129,14 @@ fn hash(plan: &Arc<dyn ExecutionPlan>, whole: &mut DefaultHasher, shape: &mut De
 }
 
 impl Learnt {
-    /// What is known of a plan; of one that never ran, what one of its shape has learnt last.
+    /// Hints for a plan; if it never ran, the last hints of its shape.
     pub fn get(&self, key: PlanKey) -> PlanLearnt {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let found = known.get(&Known::Plan(key.plan)).or_else(|| known.get(&Known::Shape(key.shape)));
         found.cloned().unwrap_or_default()
     }
 
-    /// Changes what is known of a plan, and of its shape.
+    /// Changes the hints of a plan and of its shape.
     pub fn learn(&self, key: PlanKey, change: impl Fn(&mut PlanLearnt)) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         for key in [Known::Plan(key.plan), Known::Shape(key.shape)] {

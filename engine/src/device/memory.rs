@@ -1,17 +1,17 @@
-//! The one door to the device's memory for a run: what it takes is promised by the governor first, and counted under a tag.
+//! Device memory of a run: every allocation is first reserved with the governor and counted under a tag.
 //!
-//!   take(bytes, tag) ─► governor: may spill what waits, here and in other runs ─► pool ─► buffer, and the promise that it keeps
+//!   take(bytes, tag) ─► governor: may spill waiting data of this and other runs ─► pool ─► buffer and its reservation
 //!
-//! A promise counts until it is dropped: whoever keeps a buffer, or a view of it, keeps its promise too.
+//! A reservation counts until it is dropped: the owner of a buffer, or of a view of it, also keeps its reservation.
 
 use millpond_memory::{
     ByteSize, DeviceBuffer, MemoryError, MemoryPool, Participant, Request, Reservation, Scope, Stream,
 };
 
-/// What a run takes device memory through.
+/// Access of a run to device memory.
 pub struct MemoryDoor {
     pool: MemoryPool,
-    /// Whom the governor knows as the run.
+    /// The run, as a participant of the governor.
     participant: Participant,
 }
 
@@ -21,19 +21,19 @@ impl MemoryDoor {
         Self { pool: pool.clone(), participant }
     }
 
-    /// `bytes` in stream order, with anything in them.
+    /// Allocates `bytes` in stream order, uninitialized.
     ///
     /// # Errors
-    /// Out of memory: the governor promises no more, or the pool has none.
+    /// Out of memory: the governor refuses the reservation, or the pool is exhausted.
     pub fn take(&self, bytes: usize, tag: &Scope, stream: &Stream) -> Result<(DeviceBuffer, Reservation), MemoryError> {
         let promise = self.promise(bytes)?;
         Ok((DeviceBuffer::new(bytes, &stream.with_scope(tag), &self.pool)?, promise))
     }
 
-    /// The same, cleared.
+    /// Like [`take`](Self::take), zeroed.
     ///
     /// # Errors
-    /// As of `take`.
+    /// Like [`take`](Self::take).
     pub fn take_zeroed(
         &self,
         bytes: usize,
@@ -44,10 +44,10 @@ impl MemoryDoor {
         Ok((DeviceBuffer::zeroed(bytes, &stream.with_scope(tag), &self.pool)?, promise))
     }
 
-    /// The same as `take` when other runs have given enough back.
+    /// Like [`take`](Self::take), but waits until other runs have released enough memory.
     ///
     /// # Errors
-    /// As of `take`, where no other run holds anything.
+    /// Like [`take`](Self::take), if no other run holds memory.
     pub async fn take_in_turn(
         &self,
         bytes: usize,
@@ -58,10 +58,10 @@ impl MemoryDoor {
         Ok((DeviceBuffer::new(bytes, &stream.with_scope(tag), &self.pool)?, promise))
     }
 
-    /// A promise for memory that is there already.
+    /// Reservation for memory that is already allocated.
     ///
     /// # Errors
-    /// The governor promises no more.
+    /// If the governor refuses.
     pub fn promise(&self, bytes: usize) -> Result<Reservation, MemoryError> {
         self.participant.try_reserve(request(bytes))
     }

@@ -1,4 +1,4 @@
-//! The device of a session: found, opened, or explained away.
+//! The device of a session: detection, opening, or the reason why there is none.
 //!
 //!   auto ─► CUDA there? ─ yes ─► Engine          cuda:n ─► Engine or error
 //!                     └─ no ──► note, CPU        sim ────► Engine        cpu ─► nothing
@@ -41,9 +41,9 @@ use crate::workers::off_workers;
 
 /// One device with its pools, shared by the queries that run on it.
 pub struct Engine {
-    /// What is made beside the session. Dropped first: it uses what stands below.
+    /// Work that runs in the background of a new session. Dropped first: it uses the fields below.
     start_up: OnceLock<StartUp>,
-    /// What opening the device took.
+    /// Time that opening the device took.
     opening: Duration,
     pub(crate) device: Device,
     pub(crate) pool: MemoryPool,
@@ -53,13 +53,13 @@ pub struct Engine {
     pub(crate) streams: StreamPool,
     pub(crate) pipelines: Arc<PipelineCache>,
     pub(crate) images: Arc<Images>,
-    /// What earlier runs learnt of their plans.
+    /// Hints from earlier runs of plans.
     pub(crate) learnt: Learnt,
-    /// What its memory moves in a second; measured when somebody asks.
+    /// Memory bandwidth in bytes per second; measured on first use.
     bandwidth: OnceLock<Option<f64>>,
-    /// What other rooms keep as long as the device, by its type.
+    /// Per-device state of other modules, keyed by type.
     beside: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
-    /// How many have run.
+    /// Number of queries started.
     queries: AtomicU64,
     sim: Option<Arc<SimDriver>>,
     pub(crate) null_device: NullDevice,
@@ -68,11 +68,11 @@ pub struct Engine {
     device_timeout: DeviceTimeout,
     idle_trim: u32,
     kernel_cache: String,
-    /// Gives memory back while no query runs.
+    /// Releases memory while no query runs.
     idle: IdleTrim,
     log: Option<Arc<MemoryLog>>,
     log_path: String,
-    /// The process that opened it.
+    /// ID of the process that opened the device.
     process: u32,
 }
 
@@ -82,12 +82,12 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// What opening a device came to.
+/// Result of opening a device.
 #[derive(Debug, Clone, Default)]
 pub struct Opened {
-    /// The engine; `None` where queries run on the CPU.
+    /// The engine; `None` if queries run on the CPU.
     pub engine: Option<Arc<Engine>>,
-    /// Why there is no device although one was welcome.
+    /// Why the automatic choice found no device.
     pub note: Option<String>,
 }
 
@@ -95,17 +95,17 @@ impl Engine {
     /// Opens the device that `options.device` names.
     ///
     /// # Errors
-    /// [`EngineError::DeviceMissing`] if a device was asked for by name and is absent; [`EngineError::File`] if the log of
-    /// `options.memory_log` or the folder of `options.kernel_cache` cannot be made, [`EngineError::OptionValue`] if the log would replace
-    /// a file that is no log.
+    /// [`EngineError::DeviceMissing`] if a device was requested by name and is absent; [`EngineError::File`] if the log
+    /// of `options.memory_log` or the folder of `options.kernel_cache` cannot be created; [`EngineError::OptionValue`]
+    /// if the log would overwrite a file that is not a log.
     pub fn open(options: &MillpondOptions) -> Result<Opened, EngineError> {
         Self::open_with(options, system_clock())
     }
 
-    /// The same with another clock for its time limits. For tests.
+    /// Like `open`, with another clock for time limits. For tests.
     ///
     /// # Errors
-    /// As of `open`.
+    /// Like [`open`](Self::open).
     pub fn open_with(options: &MillpondOptions, clock: Arc<dyn Clock>) -> Result<Opened, EngineError> {
         let began = Instant::now();
         let driver = match options.device {
@@ -113,7 +113,7 @@ impl Engine {
             DeviceChoice::Sim | DeviceChoice::Cpu => None,
         };
         let kernels = match (options.device, &driver) {
-            // Where there is no device, no folder is made.
+            // Without a device, no folder is created.
             (DeviceChoice::Cpu, _) | (_, Some(Err(_))) => None,
             _ => kernel_cache(options)?,
         };
@@ -168,7 +168,7 @@ impl Engine {
         let device_options = DeviceOptions { timeout, clock: Arc::clone(&clock) };
         let device = Device::open_with(driver, u32::try_from(ordinal).unwrap_or(u32::MAX), device_options)?;
         if let Some(cache) = &kernels {
-            // The device is new, and keeps them nowhere else.
+            // The device is new and has no other kernel cache.
             let _ = device.keep_kernels(cache);
         }
         let mut pool = MemoryPool::builder(&device).strategy(options.memory_resource);
@@ -223,13 +223,14 @@ impl Engine {
         })
     }
 
-    /// False in a process that was forked after the device was opened: no thread of the engine runs there, and the driver refuses calls.
+    /// False in a process that was forked after the device was opened: it has no engine threads, and the driver refuses
+    /// calls.
     pub(crate) fn is_of_process(&self) -> bool {
         self.process == std::process::id()
     }
 
     /// # Errors
-    /// [`EngineError::Forked`] in a process that was forked since.
+    /// [`EngineError::Forked`] in a process that was forked after the device was opened.
     pub fn check_process(&self) -> Result<(), EngineError> {
         match self.is_of_process() {
             true => Ok(()),
@@ -237,12 +238,12 @@ impl Engine {
         }
     }
 
-    /// What opening the device took, its context and its pools; without what is made beside the session.
+    /// Time that opening the device, its context and its pools took; without the work in the background of the session.
     pub fn opening(&self) -> Duration {
         self.opening
     }
 
-    /// Begins to make what a first query would wait for, once, on a thread beside the session.
+    /// Starts, once, a background thread that prepares what a first query would otherwise wait for.
     pub(crate) fn start_up(&self) {
         self.start_up.get_or_init(|| StartUp::begin(self.start()));
     }
@@ -258,13 +259,13 @@ impl Engine {
         }
     }
 
-    /// Bytes of the pool in use: those of queries and of columns that stay, without what start-up holds for a moment.
+    /// Used bytes of the pool: those of queries and stored columns, without temporary bytes of the start-up thread.
     pub(crate) fn used_bytes(&self) -> u64 {
         let used = || self.pool.used_bytes().as_u64();
         self.start_up.get().map_or_else(used, |start_up| start_up.without(used))
     }
 
-    /// The device's name, as the driver gives it.
+    /// The device's name, as reported by the driver.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -274,48 +275,48 @@ impl Engine {
         &self.device
     }
 
-    /// The pool that every buffer comes from.
+    /// The pool of all device buffers.
     pub fn pool(&self) -> &MemoryPool {
         &self.pool
     }
 
-    /// Bytes that the device's memory moves in a second, by a short copy that the first call makes. Nothing on the simulated
-    /// device, and where the first call found no room for it.
+    /// Memory bandwidth of the device in bytes per second, measured by a short copy on the first call. `None` on the
+    /// simulated device, and if the first call found no memory for the copy.
     pub fn memory_bandwidth(&self) -> Option<f64> {
         *self.bandwidth.get_or_init(|| memory_bandwidth(&self.device, &self.pool).ok().flatten())
     }
 
-    /// Bytes that the link brings from pinned memory to the device in a second, by a few copies. Nothing on the simulated device, and where
-    /// there is no room for them.
+    /// Bandwidth of the link from pinned memory to the device in bytes per second, measured by a few copies. `None` on
+    /// the simulated device, and if there is no memory for the copies.
     pub fn link_bandwidth(&self) -> Option<f64> {
         link_bandwidth(&self.device, &self.pool, &self.pinned).ok().flatten()
     }
 
-    /// What profiles say of the device.
+    /// Device facts for profiles.
     pub(crate) fn facts(&self) -> DeviceFacts {
         DeviceFacts { name: self.name.clone(), memory_bandwidth: self.memory_bandwidth() }
     }
 
-    /// What another room keeps as long as this device, made when it is first asked for.
+    /// Per-device state of another module, created by `make` on first use.
     pub(crate) fn beside<T: Any + Send + Sync>(&self, make: impl FnOnce(&Self) -> Arc<T>) -> Arc<T> {
         let mut all = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = all.entry(TypeId::of::<T>()).or_insert_with(|| make(self));
         Arc::clone(kept).downcast::<T>().unwrap_or_else(|_| unreachable!("it is kept under its type"))
     }
 
-    /// A query begins: a scope of its own, which reports of who holds memory name by number. `query_ended` ends it.
+    /// Begins a query: returns its own scope, which memory reports name by number. `query_ended` ends it.
     pub(crate) fn query_scope(&self) -> Scope {
         self.idle.begin();
         let number = self.queries.fetch_add(1, Ordering::Relaxed) + 1;
         self.device.scope().child(format!("query {number}"))
     }
 
-    /// Promises the pool's bytes to the queries that share it.
+    /// The governor that shares the pool's bytes among queries.
     pub fn governor(&self) -> &MemoryGovernor {
         &self.governor
     }
 
-    /// What can leave the device when its memory runs out.
+    /// The spiller: moves data off the device when its memory runs out.
     pub fn spiller(&self) -> &Spiller {
         &self.spiller
     }
@@ -325,37 +326,37 @@ impl Engine {
         &self.images
     }
 
-    /// The pinned host memory that copies go through.
+    /// Pinned host memory for copies.
     pub fn pinned(&self) -> &PinnedPool {
         &self.pinned
     }
 
-    /// Where the pool's memory comes from.
+    /// Allocation strategy of the pool.
     pub fn memory_resource(&self) -> Strategy {
         self.strategy
     }
 
-    /// Writes what the device was opened with into a session's options.
+    /// Writes the settings of the opened device into a session's options.
     pub(crate) fn tell_options(&self, options: &mut MillpondOptions) {
         options.memory_resource = self.strategy;
         (options.device_timeout, options.idle_trim) = (self.device_timeout, self.idle_trim);
         options.kernel_cache.clone_from(&self.kernel_cache);
     }
 
-    /// Where assembled kernels are kept for later processes, and what that has spared this one.
+    /// On-disk cache of assembled kernels for later processes, with statistics of this process.
     pub fn kernel_cache(&self) -> Option<&Arc<KernelCache>> {
         self.device.kernel_cache()
     }
 
-    /// What gives memory back while no query runs. For tests that move its clock.
+    /// Releases memory while no query runs. For tests that move its clock.
     pub fn idle(&self) -> &IdleTrim {
         &self.idle
     }
 
-    /// Writes what `millpond.memory_log` has so far.
+    /// Writes pending entries of `millpond.memory_log`.
     ///
     /// # Errors
-    /// [`EngineError::File`], once, for what could not be written.
+    /// [`EngineError::File`], once, for entries that could not be written.
     pub fn flush_memory_log(&self) -> Result<(), EngineError> {
         match &self.log {
             Some(log) => log.flush().map_err(|error| log_error(&self.log_path, &error)),
@@ -363,7 +364,7 @@ impl Engine {
         }
     }
 
-    /// A query has ended, however it ended.
+    /// Ends a query, successful or not.
     pub(crate) fn query_ended(&self) {
         if let Err(error) = self.pool.end_of_query()
             && !is_leaving()
@@ -371,7 +372,7 @@ impl Engine {
             tracing::warn!(%error, "memory was not given back at the end of a query");
         }
         if self.device.is_lost() {
-            // What was kept beside it is of no use any more.
+            // State kept per device is of no use on a lost device.
             let kept = std::mem::take(&mut *self.beside.lock().unwrap_or_else(PoisonError::into_inner));
             drop(kept);
         }
@@ -383,42 +384,42 @@ impl Engine {
         self.sim.is_some()
     }
 
-    /// What the simulated device's checks found since the last call; always empty on a real device.
+    /// Findings of the simulated device's checks since the last call; always empty on a real device.
     pub fn take_findings(&self) -> Vec<String> {
         let findings = self.sim.as_ref().map(|sim| sim.take_findings()).unwrap_or_default();
         findings.iter().map(|finding| finding.to_string()).collect()
     }
 
-    /// What the cache of its pipelines has done so far.
+    /// Statistics of the pipeline cache so far.
     pub fn pipeline_statistics(&self) -> CacheStatistics {
         self.pipelines.statistics()
     }
 
-    /// Kernels that the driver assembles now.
+    /// Number of kernels that the driver is assembling now.
     pub fn kernels_assembling(&self) -> usize {
         self.pipelines.assembling()
     }
 
-    /// How many pipelines it keeps.
+    /// Number of cached pipelines.
     pub fn pipelines_kept(&self) -> usize {
         self.pipelines.kept()
     }
 
-    /// Where the aggregates among the pipelines compiled so far keep their groups, in no order.
+    /// Group storage of the aggregates among the pipelines compiled so far, unordered.
     pub fn regimes(&self) -> Vec<Regime> {
         self.pipelines.regimes()
     }
 
-    /// The simulated driver, for tests that inject trouble.
+    /// The simulated driver, for tests that inject faults.
     pub fn simulated(&self) -> Option<&Arc<SimDriver>> {
         self.sim.as_ref()
     }
 }
 
-/// Most bytes of assembled kernels on disk.
+/// Maximum bytes of assembled kernels on disk.
 const KERNEL_CACHE_BYTES: ByteSize = ByteSize::mib(256);
 
-/// The folder in which assembled kernels are kept for later processes where no other is chosen: below the user's cache folder.
+/// Default folder of assembled kernels for later processes: below the user's cache folder.
 pub fn usual_kernel_cache() -> Option<PathBuf> {
     let of_user = |name: &str, below: &str| {
         let folder = PathBuf::from(std::env::var_os(name)?).join(below);
@@ -427,7 +428,8 @@ pub fn usual_kernel_cache() -> Option<PathBuf> {
     of_user("XDG_CACHE_HOME", "millpond/kernels").or_else(|| of_user("HOME", ".cache/millpond/kernels"))
 }
 
-/// Where assembled kernels are kept. A folder that the user names must open; without the usual one there is a warning.
+/// Opens the kernel cache. A folder named by the user must open; if the default folder does not, there is only a
+/// warning.
 fn kernel_cache(options: &MillpondOptions) -> Result<Option<Arc<KernelCache>>, EngineError> {
     match options.kernel_cache.as_str() {
         "off" => Ok(None),
@@ -466,13 +468,13 @@ fn log_error(path: &str, error: &std::io::Error) -> EngineError {
     EngineError::File { option: "millpond.memory_log", path: path.to_string(), reason: error.to_string() }
 }
 
-/// The CUDA driver, or why there is none.
+/// The CUDA driver, or the error that prevents its use.
 fn cuda() -> Result<Arc<dyn Driver>, MemoryError> {
     Ok(millpond_memory::driver::CudaDriver::open()?)
 }
 
-/// Spilled bytes may take as much pinned memory as copies; a little of it is there from the beginning, for a device that
-/// is out of memory is no time to ask the system for some.
+/// Spilled bytes may take as much pinned memory as copies. A small part is reserved at the start: when the device is
+/// out of memory, it is too late to request it from the system.
 fn spill_options(options: &MillpondOptions) -> SpillOptions {
     let defaults = SpillOptions::default();
     let least = defaults.pinned_reserve.max(defaults.page);

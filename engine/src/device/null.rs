@@ -1,14 +1,15 @@
-//! Runs without their kernels, on the simulated device: what is left of a query is what it costs its host.
+//! Runs without their kernels, on the simulated device: the remaining time is the host cost of a query.
 //!
 //!   millpond.debug_sim_skip_launches = true
-//!     first run of a plan   as ever, and what the host reads from the device is kept           an answer
-//!     every later one       launches are skipped, and the host reads what was kept             no answer: the run ends in an error
+//!     first run of a plan   a normal run; what the host reads from the device is recorded    a result
+//!     every later run       launches are skipped; the host reads the recording               no result, but an error
 //!
-//! Warm     a plan that is run before the option is set has learnt its sizes by then, so what is kept is a repeated run's. A run
-//!          that needed several attempts, or waited for what later ones take over, is not kept; the next one is.
-//! Same     a plan is known by its device subtree as EXPLAIN prints it. A plan whose path differs is told so.
-//! Alone    the device keeps or skips for all who use it, so such a run tolerates no other beside it, and none begins meanwhile:
-//!          a query with two parts on the device, or two sessions at once, get an error.
+//! Warm     a plan that runs before the option is set has learnt its sizes, so the recording is that of a repeated run.
+//!          A run that needed several attempts, or waited for work that later runs reuse, is not recorded; the next one
+//!          is.
+//! Same     a plan is identified by its device subtree as EXPLAIN prints it. If its path differs, an error says so.
+//! Alone    the device records or skips for all its users, so such a run requires that no other run is active and none
+//!          starts meanwhile: a query with two parts on the device, or two concurrent sessions, get an error.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +22,7 @@ use crate::error::EngineError;
 
 const OPTION: &str = "millpond.debug_sim_skip_launches";
 
-/// Who uses a simulated device, and what was kept of whose run.
+/// Users of a simulated device, and the recordings of plans.
 #[derive(Debug, Default)]
 pub(crate) struct NullDevice {
     users: Mutex<Users>,
@@ -29,13 +30,13 @@ pub(crate) struct NullDevice {
 
 #[derive(Debug, Default)]
 struct Users {
-    /// Runs under way, and whether one of them wants the device alone.
+    /// Number of active runs, and whether one of them uses the device exclusively.
     runs: usize,
     alone: bool,
     kept: HashMap<PlanKey, Arc<KeptDownloads>>,
 }
 
-/// What a run makes of launches.
+/// Treatment of a run's launches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Runs,
@@ -48,7 +49,7 @@ pub(crate) struct Turn<'e> {
     device: Option<(&'e NullDevice, &'e SimDriver)>,
     kind: Kind,
     plan: PlanKey,
-    /// It is worth keeping.
+    /// The recording is worth keeping.
     is_steady: bool,
 }
 
@@ -57,10 +58,10 @@ impl NullDevice {
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a run; with `plan`, the option is set for it. `sim` is the simulated driver, if the device is simulated.
+    /// Begins a run; `plan` is `Some` if the option is set. `sim` is the simulated driver, if the device is simulated.
     ///
     /// # Errors
-    /// If the option is set on a real device, or if the device is in use and would be for two at once.
+    /// If the option is set on a real device, or if exclusive use conflicts with another run.
     pub(crate) fn begin<'e>(
         &'e self,
         sim: Option<&'e SimDriver>,
@@ -83,7 +84,8 @@ impl NullDevice {
             );
         }
         if plan.is_some() {
-            // What earlier runs left to do lies before this one; if the device is lost, the run will find out.
+            // Completes the pending work of earlier runs before this one; if the device is lost, the run will detect
+            // it.
             let _ = sim.settle();
         }
         let kind = match plan.map(|plan| users.kept.get(&plan)) {
@@ -104,12 +106,12 @@ impl NullDevice {
 }
 
 impl Turn<'_> {
-    /// True where launches are skipped: nothing of what the run gives is an answer.
+    /// True if launches are skipped: the run's output is not a result.
     pub(crate) fn skips(&self) -> bool {
         self.kind == Kind::Skips
     }
 
-    /// The run has come to its end in one attempt, and has learnt nothing: a repeated one takes the same path.
+    /// Marks a run that completed in one attempt and learnt nothing: a repeated run takes the same path.
     pub(crate) fn is_steady(&mut self) {
         self.is_steady = true;
     }

@@ -1,12 +1,12 @@
 //! One engine for each device and its settings in a process.
 //!
-//!   build() ─ settings ─► an engine with these, open and alive? ─ yes ─► that one
-//!                                                            └─ no ──► opened, and remembered as long as a session holds it
+//!   build() ─ settings ─► an open engine with equal settings, not lost? ─ yes ─► reused
+//!                                                                       └─ no ──► opened, and known while it is held
 //!
-//! Settings  those that a device is opened with: its number, allocator, limits, logs. Sessions that differ in one have two engines, and each
-//!           takes memory of its own: a log line says so.
-//! Lost      a device that is lost is not handed out again.
-//! Forks     a process that was forked opens its own, and gets an error from the engine of its parent.
+//! Settings  are those that a device is opened with: its number, allocator, limits, logs. Sessions that differ in one
+//!           use two engines, each with its own memory: a log line says so.
+//! Lost      a lost device is not reused.
+//! Forks     a forked process opens its own engine; the engine of its parent returns an error.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -14,21 +14,21 @@ use crate::device::{Engine, Opened};
 use crate::error::EngineError;
 use crate::options::{DeviceChoice, MillpondOptions};
 
-/// Engines that sessions may hold, with what they were opened with.
+/// Engines that sessions may hold, with their settings.
 static ENGINES: Mutex<Vec<(MillpondOptions, Weak<Engine>)>> = Mutex::new(Vec::new());
 
 impl Engine {
-    /// The engine of this process for the device that `options` name, which is opened if no session holds it. Sessions that are built
-    /// without an engine of their own take this one.
+    /// This process's engine for the device that `options` name; opened if no session holds it. Sessions built without
+    /// an engine of their own use this one.
     ///
     /// # Errors
-    /// As of [`open`](Self::open).
+    /// Like [`open`](Self::open).
     pub fn shared(options: &MillpondOptions) -> Result<Opened, EngineError> {
         let mut settings = options.of_engine();
         if settings.device == DeviceChoice::Auto {
             settings.device = DeviceChoice::Cuda(0);
         }
-        // Held while a device is opened: two sessions that begin at once have one engine.
+        // Held while a device is opened: two sessions that start concurrently share one engine.
         let mut engines = ENGINES.lock().unwrap_or_else(PoisonError::into_inner);
         engines.retain(|(_, engine)| engine.strong_count() > 0);
         let mut others = 0;

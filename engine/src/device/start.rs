@@ -1,17 +1,19 @@
-//! Start-up beside the session: what a first query would wait for is made on a thread of its own while the session plans.
+//! Start-up in the background of a session: a thread prepares what a first query would wait for, while the session
+//! plans.
 //!
 //! ```text
-//!   device opened ─┬─ session: tables, SQL, plans ───────────────► first query ─ asks for what it needs
-//!                  └─ thread:  pinned memory ─ pool ─ images ───► ends           └─ waits for that alone, if it is under way
+//!   device opened ─┬─ session: tables, SQL, plans ───────────────► first query ─ requests its resources
+//!                  └─ thread:  pinned memory ─ pool ─ images ───► ends           └─ waits only for one being prepared
 //! ```
 //!
-//! Pinned    for each core a block of 4 MiB for what is written, and one of 32 MiB for what is read of files.
-//! Pool      grown by 4 GiB, or by 1 GiB, where its strategy keeps what it has and sixteen or eight times as much is allowed.
-//! Images    whose assembled code is on disk. None is assembled: the first query may need others first.
-//! Counted   apart from what queries use: [`StartUp::without`] leaves out by how much the pool grows.
-//! Errors    are not reported here: the first query that needs the resource asks for it again and reports the error.
-//! Ends      when all is there, or after the step under way when the device is given up or the process ends. Without a device nothing
-//!           begins, nor on the simulated one, whose allocations tests count.
+//! Pinned    per core, one upload block of 4 MiB and one download block of 32 MiB.
+//! Pool      grown by 4 GiB or 1 GiB, if its strategy keeps freed memory and its limit is at least 16 or 8 times as
+//!           much.
+//! Images    are loaded if their assembled code is on disk. None is assembled: the first query may need others first.
+//! Counted   apart from what queries use: [`StartUp::without`] subtracts the growth of the pool.
+//! Errors    are not reported here: the first query that needs the resource requests it again and reports the error.
+//! Ends      when everything is prepared, or after the current step when the device is dropped or the process ends.
+//!           Nothing starts without a device, nor on the simulated device, whose allocations tests count.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,37 +24,37 @@ use millpond_memory::{
     ByteSize, DeviceBuffer, HostKind, MemoryError, MemoryPool, PinnedPool, Scope, Strategy, Stream, is_leaving,
 };
 
-/// A block of pinned memory for each core: of which kind, how large, and what share of the limit these take at most.
+/// Pinned memory blocks per core: kind, size, and the divisor of the limit that bounds their total.
 const BLOCKS: [(HostKind, ByteSize, u64); 2] =
     [(HostKind::Download, ByteSize::mib(32), 2), (HostKind::Upload, ByteSize::mib(4), 4)];
-/// The pool grows by so much, where it may have so many times as much.
+/// Growth of the pool in bytes, and the minimum ratio of the pool's limit to it.
 const GROWTHS: [(ByteSize, u64); 2] = [(ByteSize::gib(4), 16), (ByteSize::gib(1), 8)];
 
-/// What is made beside the session.
+/// Inputs of the start-up thread.
 pub(crate) struct Start {
     pub pinned: PinnedPool,
     pub pool: MemoryPool,
     pub strategy: Strategy,
     pub images: Arc<Images>,
-    /// Under which the pool's growth is counted.
+    /// Scope that the pool's growth is counted under.
     pub scope: Scope,
     pub growth: Arc<Growth>,
 }
 
-/// Whether the pool's growth is still to come (0), under way (its bytes) or over (1).
+/// State of the pool's growth: pending (0), in progress (its bytes) or finished (1).
 #[derive(Default)]
 pub(crate) struct Growth(AtomicU64);
 
 impl Growth {
     fn under_way(&self, bytes: ByteSize, grow: impl FnOnce() -> Result<(), MemoryError>) -> Result<(), MemoryError> {
-        // Told before the pool has it and until the pool is without it.
+        // Set before the pool allocates the bytes and until it has freed them.
         self.0.store(bytes.as_u64(), Ordering::SeqCst);
         let grown = grow();
         self.0.store(1, Ordering::SeqCst);
         grown
     }
 
-    /// Of the bytes that `used` finds in use, those that are not the growth's.
+    /// Result of `used`, without the bytes of the growth.
     fn without(&self, used: impl Fn() -> u64) -> u64 {
         loop {
             let phase = self.0.load(Ordering::SeqCst);
@@ -64,7 +66,7 @@ impl Growth {
     }
 }
 
-/// The thread that makes it. Dropped, it ends after the step under way.
+/// The start-up thread. When dropped, it ends after the current step.
 pub(crate) struct StartUp {
     given_up: Arc<AtomicBool>,
     growth: Arc<Growth>,
@@ -72,7 +74,7 @@ pub(crate) struct StartUp {
 }
 
 impl StartUp {
-    /// Begins.
+    /// Starts the thread.
     pub fn begin(start: Start) -> Self {
         let (given_up, growth) = (Arc::new(AtomicBool::new(false)), Arc::clone(&start.growth));
         let goes_on = {
@@ -84,12 +86,12 @@ impl StartUp {
                 tracing::debug!(%error, "start-up ended early: the first query meets what is wrong");
             }
         };
-        // Where the system gives no thread, the first query makes what it needs.
+        // If the system cannot create a thread, the first query prepares what it needs.
         let thread = thread::Builder::new().name("millpond-start".to_string()).spawn(making).ok();
         Self { given_up, growth, thread }
     }
 
-    /// Of the bytes that `used` finds in use, those that are not its own.
+    /// Result of `used`, without the bytes of the start-up.
     pub fn without(&self, used: impl Fn() -> u64) -> u64 {
         self.growth.without(used)
     }
@@ -107,7 +109,7 @@ impl Drop for StartUp {
 }
 
 impl Start {
-    /// Makes everything, as long as it goes on.
+    /// Runs all steps while `goes_on` returns true.
     pub fn make(&self, goes_on: &dyn Fn() -> bool) -> Result<(), MemoryError> {
         for (kind, bytes, share) in BLOCKS {
             let blocks = self.blocks(bytes, share);
@@ -136,7 +138,7 @@ impl Start {
         cores.min((self.pinned.limit().as_u64() / share / bytes.as_u64()) as usize)
     }
 
-    /// By how much the pool grows, where it keeps what it has grown by.
+    /// Bytes by which to grow the pool, if its strategy keeps freed memory.
     fn grows(&self) -> Option<ByteSize> {
         let keeps = matches!(self.strategy, Strategy::CudaAsync | Strategy::Caching | Strategy::Binning);
         let has_room = |(bytes, times): &&(ByteSize, u64)| self.pool.limit().as_u64() / bytes.as_u64() >= *times;
@@ -202,7 +204,7 @@ mod tests {
             })
             .expect("it grows");
         assert_eq!(without(), 5);
-        // It begins and ends while somebody asks.
+        // The growth starts and ends between two reads of the phase.
         let (growth, asked) = (Growth::default(), AtomicU64::new(0));
         let passing = || match asked.fetch_add(1, Ordering::SeqCst) {
             0 => growth.under_way(bytes, || Ok(())).map_or(0, |()| 7 + bytes.as_u64()),

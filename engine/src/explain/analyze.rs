@@ -1,4 +1,4 @@
-//! EXPLAIN ANALYZE: a line for each node with what it did, totals, and what limited the query.
+//! EXPLAIN ANALYZE: one line per node with its figures, then totals and the limit of the query.
 //!
 //! ```text
 //!                                           rows        ms  wall         bytes  memory segment
@@ -8,12 +8,13 @@
 //!         DeviceScanExec: lineitem.parquet 60,175                  1.9 MiB up                1
 //! ```
 //!
-//! Segments   operators of the device that run in one kernel: their time and traffic stand at the node that ends it. 1→2 ends
-//!            segment 1, such as the build of a join, and does the rest of its work in segment 2. Rows between two nodes of one segment
-//!            are never counted.
-//! ms         of the device's clock for segments (blank on the simulated device), of the host's threads together for CPU nodes.
-//! bytes      dev: read and written in device memory; up, down: over the link; read: of files, by the CPU.
-//! memory     share of the bandwidth of the device's memory; blank where it is not known.
+//! Segments   device operators that run in one kernel; the node that ends the segment shows its time and traffic. 1→2
+//!            ends segment 1, such as the build of a join, and does the rest of its work in segment 2. Rows between two
+//!            nodes of one segment are not counted.
+//! ms         for segments on the device's clock (blank on the simulated device), for CPU nodes the sum over host
+//! threads.
+//! bytes      dev: read and written in device memory; up, down: over the link; read: from files, by the CPU.
+//! memory     share of the device's memory bandwidth; blank if that is unknown.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,27 +36,27 @@ use crate::result::node::{DownloadExec, downloads};
 use crate::source::is_source;
 use crate::source::parquet::DeviceScanExec;
 
-/// A plan that has run.
+/// A plan that has run, with its figures.
 pub(super) struct Analyzed<'a> {
     pub plan: &'a Arc<dyn ExecutionPlan>,
     pub operators: &'a Operators,
     pub profile: &'a Profile,
-    /// Rows of the answer.
+    /// Number of result rows.
     pub rows: u64,
-    /// On the simulated device, whose times say nothing of a GPU.
+    /// True on the simulated device, whose times are not those of a GPU.
     pub simulated: bool,
 }
 
-/// Figures of a node; `None` for those that are not known.
+/// Figures of a node; `None` if unknown.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Figures {
     rows: Option<u64>,
     ns: Option<u64>,
-    /// With the way that they went.
+    /// Bytes and their direction.
     bytes: Option<(u64, &'static str)>,
-    /// Share of the memory's bandwidth.
+    /// Share of the device's memory bandwidth.
     memory: Option<f64>,
-    /// Segments, or the side.
+    /// Segment numbers, or the side.
     segments: String,
 }
 
@@ -88,7 +89,7 @@ pub(super) fn analyzed(analyzed: &Analyzed<'_>) -> String {
     text.join("\n")
 }
 
-/// Columns of a line that figures take: rows, ms, wall, bytes, memory, segment.
+/// Width of the figures in a line: rows, ms, wall, bytes, memory, segment.
 const FIGURES: usize = 11 + 10 + 6 + 14 + 7 + 8;
 
 fn header() -> String {
@@ -116,14 +117,14 @@ fn row(line: &Line, figures: &Figures, wall_ns: u64) -> String {
     line.trim_end().to_string()
 }
 
-/// Figures of nodes below borders, by the node's address.
+/// Figures of nodes below borders, by node address.
 type Known = HashMap<*const (), Figures>;
 
 fn address(node: &Arc<dyn ExecutionPlan>) -> *const () {
     Arc::as_ptr(node).cast()
 }
 
-/// Figures of segments, at the nodes that end them.
+/// Figures of segments, attributed to the nodes that end them.
 fn device_figures(plan: &Arc<dyn ExecutionPlan>) -> Known {
     let mut known = Known::new();
     for border in downloads(plan) {
@@ -133,7 +134,7 @@ fn device_figures(plan: &Arc<dyn ExecutionPlan>) -> Known {
         for (place, work) in border.works().iter().enumerate() {
             let mut figures = of_work(work, &segments, bandwidth);
             if place == 0 {
-                // The root's rows are those that leave.
+                // The root's rows are the downloaded ones.
                 figures.rows = border.metrics_set().clone_inner().output_rows().map(|rows| rows as u64);
             }
             known.insert(address(&work.node), figures);
@@ -142,7 +143,7 @@ fn device_figures(plan: &Arc<dyn ExecutionPlan>) -> Known {
     known
 }
 
-/// Segments of all runs of a border, by their numbers.
+/// Segments of all runs of a border, by number.
 fn segments(runs: &[Profile]) -> HashMap<usize, SegmentProfile> {
     let mut segments: HashMap<usize, SegmentProfile> = HashMap::new();
     let add = |sum: &mut Option<u64>, ns: Option<u64>| {
@@ -231,7 +232,7 @@ fn sum(metrics: &MetricsSet, name: &str) -> Option<u64> {
     metrics.sum_by_name(name).map(|value| value.as_usize() as u64)
 }
 
-/// Time by step, what the device did, and notes.
+/// Time per step, device activity, and notes.
 fn totals(analyzed: &Analyzed<'_>) -> Vec<String> {
     let Analyzed { plan, operators, profile, rows, .. } = analyzed;
     let report = QueryReport::of(plan, operators);

@@ -1,6 +1,6 @@
-//! Sizes of a plan's sources by DataFusion's statistics: estimates, before anything runs.
+//! Estimated sizes of a plan's sources, from DataFusion's statistics before a run.
 //!
-//!   DeviceScanExec, UploadExec ─► rows, bytes of columns ─► the largest source, and all together
+//!   DeviceScanExec, UploadExec ─► rows, bytes of columns ─► the largest source, and the total
 
 use datafusion::common::Statistics;
 use datafusion::physical_plan::ExecutionPlan;
@@ -9,19 +9,19 @@ use super::tree::{Line, Side, files};
 use crate::source::parquet::DeviceScanExec;
 use crate::source::upload::UploadExec;
 
-/// A source of the device, or a scan of the CPU.
+/// A source of the device, or a CPU scan.
 pub(super) struct Source {
-    /// The file or folder that it reads, or the node below an upload.
+    /// The file or folder that is read, or the node below an upload.
     pub name: String,
     pub is_file: bool,
     pub rows: Option<u64>,
     pub bytes: Option<u64>,
 }
 
-/// Bytes of a value of a type without a width of its own, such as strings.
+/// Assumed bytes per value of a variable-width type, such as strings.
 const VARIABLE_WIDTH: usize = 16;
 
-/// The sources of a plan, in their order.
+/// Sources of a plan, in plan order.
 pub(super) fn sources(lines: &[Line]) -> Vec<Source> {
     lines.iter().filter(|line| line.side == Side::Source).map(|line| source(line.node.as_ref())).collect()
 }
@@ -42,7 +42,7 @@ fn source(node: &dyn ExecutionPlan) -> Source {
     }
 }
 
-/// Bytes of the columns of a plan, by the widths of their types.
+/// Bytes of a plan's columns, estimated from the widths of their types.
 fn bytes(plan: &dyn ExecutionPlan, statistics: &Statistics) -> Option<u64> {
     let rows = statistics.num_rows.get_value().copied()?;
     let width = |field: &std::sync::Arc<datafusion::arrow::datatypes::Field>| {

@@ -1,8 +1,8 @@
-//! The limit of a query: of a plan its largest source, of a run the largest share of its time.
+//! The limit of a query: before a run the largest source of its plan, after it the largest share of the time.
 //!
 //! ```text
 //!   before   no device ─► CPU operators ─► the largest source
-//!   after    plan+place │ assemble+generate │ feed: read, decode, … │ wait: kernels, copies │ download │ cpu ─► the largest
+//!   after    plan+place │ assemble+generate │ feed: read, decode … │ wait: kernels, copies │ download │ cpu ─► max
 //! ```
 
 use millpond_memory::ByteSize;
@@ -14,13 +14,13 @@ use super::text::thousands;
 use super::tree::{Line, Side};
 use crate::profile::{Profile, step};
 
-/// The limit of a plan that has not run.
+/// Limit of a plan that has not run.
 pub(super) fn planned(explained: &Explained<'_>, lines: &[Line], placement: &Placement, sources: &[Source]) -> String {
     if placement.operators == 0 && sources.is_empty() {
         return "planning: no rows of tables are read".to_string();
     }
     if explained.simulated.is_some() {
-        // A note goes on with what follows from it.
+        // The part of the note after the dash describes consequences.
         let note = explained.note.and_then(|note| note.split(" – ").next());
         let why = note.unwrap_or("millpond.device is cpu, or millpond.enabled is off");
         return format!("the CPU: no device ({why})");
@@ -49,7 +49,7 @@ pub(super) fn planned(explained: &Explained<'_>, lines: &[Line], placement: &Pla
     }
 }
 
-/// Steps of a query that have one cause, and its name.
+/// Groups of query steps with a common cause, and the name of the cause.
 const CAUSES: [(&[Step], &str); 11] = [
     (&[step::PLAN, step::PLACE], "planning"),
     (&[step::GENERATE, step::ASSEMBLE], "assembling kernels"),
@@ -59,13 +59,13 @@ const CAUSES: [(&[Step], &str); 11] = [
     (&[step::WAIT], "kernels"),
     (&[step::FEED], "feeding the device"),
     (&[step::CPU, step::DELIVER], "CPU operators"),
-    // Columns that stay are loaded on the query's own path.
+    // Stored columns are loaded in the query's own thread.
     (&[step::OPEN, step::READ, step::DECODE], "reading files"),
     (&[step::INTERN], "giving codes to strings"),
     (&[step::NARROW, step::COPY], "upload"),
 ];
 
-/// The same of steps of feeders and readers. A step in which one waits for the other has no cause of its own.
+/// Groups of steps of feeders and readers. A step in which one waits for the other has no cause of its own.
 const CAUSES_OF_FEEDING: [(&[Step], &str); 7] = [
     (&[step::OPEN, step::READ, step::DECODE], "reading files"),
     (&[step::INTERN], "giving codes to strings"),
@@ -79,7 +79,7 @@ const CAUSES_OF_FEEDING: [(&[Step], &str); 7] = [
 /// Reading and decoding where files are Parquet.
 const PARQUET: &str = "reading Parquet";
 
-/// The cause with most of the time, and its time.
+/// The cause with the most time, and its time.
 fn most(steps: &[(Step, u64)], causes: &[(&[Step], &'static str)]) -> Option<(&'static str, u64)> {
     let sum = |of: &[Step]| steps.iter().filter(|(step, _)| of.contains(step)).map(|(_, ns)| ns).sum::<u64>();
     causes.iter().map(|(of, name)| (*name, sum(of))).max_by_key(|(_, ns)| *ns).filter(|(_, ns)| *ns > 0)
@@ -88,13 +88,13 @@ fn most(steps: &[(Step, u64)], causes: &[(&[Step], &'static str)]) -> Option<(&'
 /// Kinds of scans in a plan.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Reads {
-    /// Parquet files, by the engine's decoder.
+    /// Parquet files are read by the engine's decoder.
     pub parquet: bool,
-    /// Files of any format, by DataFusion.
+    /// Files of any format are read by DataFusion.
     pub on_cpu: bool,
 }
 
-/// The limit of a run. `busiest` is the CPU node that worked longest, `slowest` the node whose kernels took longest.
+/// Limit of a run. `busiest` is the CPU node with the most time, `slowest` the node whose kernels took longest.
 pub(super) fn ran(profile: &Profile, reads: Reads, busiest: Option<&Line>, slowest: Option<&Line>) -> String {
     let Some((cause, ns)) = most(&profile.steps, &CAUSES) else { return "nothing that was measured".to_string() };
     let cause = match cause {
@@ -122,7 +122,7 @@ pub(super) fn ran(profile: &Profile, reads: Reads, busiest: Option<&Line>, slowe
     format!("{cause} ({} of wall)", share(ns, profile.wall_ns))
 }
 
-/// Nanoseconds of kernels and of copies, by the device's clock.
+/// Nanoseconds of kernels and of copies, on the device's clock.
 fn device_times(profile: &Profile) -> (u64, u64) {
     let sum = |of: fn(&crate::profile::SegmentProfile) -> Option<u64>| profile.segments.iter().filter_map(of).sum();
     (sum(|segment| segment.device_ns), sum(|segment| segment.transfer_ns))

@@ -1,14 +1,14 @@
-//! The answers of EXPLAIN and EXPLAIN ANALYZE: a line for each node of the plan, and last what limits the query.
+//! EXPLAIN and EXPLAIN ANALYZE: one line per node of the plan, and last the limit of the query.
 //!
 //! ```text
-//!   EXPLAIN q           logical plan, marked ─ planner ─► physical plan of q ─► tree · reasons · would run · limited by
-//!   EXPLAIN ANALYZE q   logical plan, marked ─ planner ─► ExplainAnalyzeExec ─ runs q ─► tree with figures · totals · limited by
+//!   EXPLAIN q           logical plan, marked ─ planner ─► physical plan ─► tree · reasons · would run · limited by
+//!   EXPLAIN ANALYZE q   logical plan, marked ─ planner ─► ExplainAnalyzeExec ─ runs q ─► figures · totals · limited by
 //! ```
 //!
-//! Width   120 columns of a terminal: texts are cut with `…`, lists are wrapped.
-//! Others  EXPLAIN with VERBOSE, FORMAT or an option, `datafusion.explain.*` settings and statements that `SessionContext::sql` parses
-//!         have DataFusion's answers.
-//! Device  a session without one shows the plan of the CPU, and counts the operators of the plan that a simulated device would get.
+//! Width   120 columns of a terminal: texts are truncated with `…`, lists are wrapped.
+//! Others  EXPLAIN with VERBOSE, FORMAT or an option, sessions with `datafusion.explain.*` settings, and statements
+//!         parsed by `SessionContext::sql` produce DataFusion's output.
+//! Device  a session without one shows the CPU plan, and counts the operators of the plan for a simulated device.
 
 mod analyze;
 mod cost;
@@ -37,10 +37,10 @@ pub(crate) use simulated::{Simulated, with_options};
 #[doc(hidden)]
 pub use text::thousands;
 
-/// The key of the metadata that marks the schema of a plan whose answer is this module's.
+/// Metadata key that marks the schema of a plan that this module explains.
 const MARK: &str = "millpond.explain";
 
-/// True for EXPLAIN and EXPLAIN ANALYZE of which no statement and no setting asks for a form of DataFusion's.
+/// True for EXPLAIN and EXPLAIN ANALYZE if neither the statement nor a setting requests one of DataFusion's formats.
 pub(crate) fn is_plain(statement: &Statement, config: &ConfigOptions) -> bool {
     let Statement::Explain(explain) = statement else { return false };
     let (options, settings) = (&explain.options, &config.explain);
@@ -55,10 +55,10 @@ pub(crate) fn is_plain(statement: &Statement, config: &ConfigOptions) -> bool {
         && !(settings.show_statistics || settings.show_schema)
 }
 
-/// The plan of a [plain](is_plain) statement, marked for the planner.
+/// Plan of a [plain](is_plain) statement, marked for the planner.
 ///
 /// # Errors
-/// DataFusion's, of the schema.
+/// DataFusion's, for an invalid schema.
 pub(crate) fn marked(plan: LogicalPlan) -> Result<LogicalPlan> {
     let schema = || {
         let schema = LogicalPlan::explain_schema();
@@ -73,7 +73,7 @@ pub(crate) fn marked(plan: LogicalPlan) -> Result<LogicalPlan> {
     })
 }
 
-/// The text of an answer of EXPLAIN or EXPLAIN ANALYZE; `None` for other answers, DataFusion's own forms among them.
+/// Text of an EXPLAIN or EXPLAIN ANALYZE result; `None` for other results, including DataFusion's own formats.
 pub fn text_of(batches: &[RecordBatch]) -> Option<&str> {
     let [batch] = batches else { return None };
     if !batch.schema_ref().metadata().contains_key(MARK) || batch.num_rows() != 1 {

@@ -1,9 +1,9 @@
-//! EXPLAIN ANALYZE as a node: runs its input to the end, drops the rows, and gives one row with the text.
+//! EXPLAIN ANALYZE as a node: runs its input to completion, drops the rows, and returns one row with the text.
 //!
 //!   first poll ─► input's batches, counted and dropped ─► its runs have ended ─► figures ─► text
 //!
-//! Recorded  by the query's recorder, where there is one: then its time begins with planning. Otherwise it begins with the first poll.
-//! Cancelled when its stream is dropped: the input's stream is.
+//! Recorded  by the query's recorder, if any: its time begins with planning. Otherwise time begins with the first poll.
+//! Cancelled by dropping its stream, which drops the input's stream.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ use crate::contract::Operators;
 use crate::profile;
 use crate::result::node::{DownloadExec, downloads, runs_ended};
 
-/// The kind of the row, as DataFusion's node names it.
+/// Kind of the row, as named by DataFusion's node.
 const KIND: &str = "Plan with Metrics";
 
-/// Runs the plan below it and describes what that took.
+/// Runs the plan below it and describes the run.
 #[derive(Debug, Clone)]
 pub(crate) struct ExplainAnalyzeExec {
     input: Arc<dyn ExecutionPlan>,
@@ -38,7 +38,7 @@ pub(crate) struct ExplainAnalyzeExec {
 }
 
 impl ExplainAnalyzeExec {
-    /// Over a plan that was placed with `operators`; `schema` has a kind and a text.
+    /// Explains `input`, a plan placed with `operators`; `schema` has two columns, kind and text.
     pub fn new(input: Arc<dyn ExecutionPlan>, operators: Operators, schema: SchemaRef) -> Self {
         let properties = PlanProperties::new(
             EquivalenceProperties::new(schema),

@@ -1,4 +1,4 @@
-//! EXPLAIN: the plan that would run, why parts of it stay on the CPU, and how much of it the device takes.
+//! EXPLAIN: the plan, the reasons why parts of it stay on the CPU, and the share of operators on the device.
 //!
 //! ```text
 //!   SortExec: expr=[to_hex(n@0) ASC] · CPU because unsupported-expression: to_hex(n@0) has no device form …
@@ -49,7 +49,7 @@ pub struct Placement {
     pub operators_on_device: usize,
     /// All operators over table rows.
     pub operators: usize,
-    /// Reasons of the operators that stay on the CPU; sorted, each once.
+    /// Reasons of the operators that stay on the CPU, sorted and deduplicated.
     pub reasons: Vec<PlacementReason>,
 }
 
@@ -59,9 +59,9 @@ pub struct Placement {
 pub struct PlacementReason {
     /// Its stable code; docs/reasons.md has an anchor of this name.
     pub code: &'static str,
-    /// The reason in words, with the expression or operator that has it.
+    /// The reason as text, including the expression or operator concerned.
     pub text: String,
-    /// The setting that would change it, where there is one.
+    /// The setting that would remove the reason, if any.
     pub setting: Option<&'static str>,
 }
 
@@ -87,12 +87,12 @@ impl PlacementReason {
 pub(crate) struct Explained<'a> {
     /// The plan that would run.
     pub plan: &'a Arc<dyn ExecutionPlan>,
-    /// The plan of a simulated device, where the session has no device.
+    /// The plan for a simulated device, if the session has no device.
     pub simulated: Option<&'a Arc<dyn ExecutionPlan>>,
     pub operators: &'a Operators,
     /// The session's note about a missing device.
     pub note: Option<&'a str>,
-    /// `millpond.fallback` is error.
+    /// True if `millpond.fallback` is `error`.
     pub refused: bool,
 }
 
@@ -122,7 +122,7 @@ pub(crate) fn explain_definition() -> String {
     "no plan: the statement is a definition or a setting, and reads no rows\n\nlimited by: nothing to run".to_string()
 }
 
-/// A node, and at its right its reason or its size.
+/// A line with a node, and on the right its reason or its size.
 fn tree_line(line: &Line) -> String {
     let right = match (line.side, line.reasons.first()) {
         (_, Some(reason)) => {
@@ -146,18 +146,18 @@ fn size(source: &Source) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-/// The sign between a node and its reason or size.
+/// Separator between a node and its reason or size.
 const BETWEEN: &str = " · ";
 
-/// Levels beyond these are not indented further, so that a line has room for words.
+/// Maximum indentation level, so that a line has room for text.
 const DEEPEST: usize = 30;
 
-/// The blanks in front of a node.
+/// Indentation of a node.
 pub(super) fn indent(level: usize) -> String {
     "  ".repeat(level.min(DEEPEST))
 }
 
-/// A line of a node: where not all of it fits, each side has at least half of the room.
+/// Line of a node: if it is too long, each side gets at least half of the width.
 fn fitted(level: usize, words: &str, right: Option<&str>) -> String {
     let indent = indent(level);
     let room = WIDTH - indent.len();
@@ -174,7 +174,7 @@ fn fitted(level: usize, words: &str, right: Option<&str>) -> String {
     format!("{indent}{}{BETWEEN}{}", cut(words, left), cut(right, room - left))
 }
 
-/// Each reason with its code, whole.
+/// Each reason with its code, not truncated.
 pub(super) fn reason_lines(reasons: &[PlacementReason]) -> Vec<String> {
     let codes = reasons.iter().map(|reason| reason.code.len()).max().unwrap_or(0);
     let mut lines = vec!["reasons (docs/reasons.md has the ways out)".to_string()];
@@ -185,7 +185,7 @@ pub(super) fn reason_lines(reasons: &[PlacementReason]) -> Vec<String> {
     lines
 }
 
-/// The line that counts operators.
+/// Line with the operator counts.
 fn would_run(placement: &Placement, explained: &Explained<'_>) -> String {
     let Placement { operators_on_device, operators, .. } = placement;
     let counts = format!("would run: {operators_on_device} of {operators} operators on the device");

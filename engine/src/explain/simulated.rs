@@ -1,8 +1,8 @@
-//! The plan that a device would get, where a session has none: the same logical plan, placed on a simulated device and never run.
+//! The device plan of a session without a device: the same logical plan, placed on a simulated device and never run.
 //!
-//!   CPU session ─ its catalog, functions, settings ─► the rules of a session with a device ─► placed plan ─► would run: n of m
+//!   CPU session ─ its catalog, functions, settings ─► rules of a device session ─► placed plan ─► would run: n of m
 //!
-//! Opened  once for a session, when the first EXPLAIN asks.
+//! Opened  once per session, on the first EXPLAIN.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -20,15 +20,16 @@ use crate::missing::Missing;
 use crate::options::{DeviceChoice, Fallback, MillpondOptions};
 use crate::placement::{PlaceOnDevice, rules};
 
-/// A simulated device for planning alone.
+/// A simulated device, used for planning only.
 #[derive(Default)]
 pub(crate) struct Simulated {
-    /// `None` inside if it could not be opened.
+    /// `None` inside if the device could not be opened.
     engine: OnceLock<Option<Arc<Engine>>>,
 }
 
 impl Simulated {
-    /// The physical plan of an optimised logical one, as a session with a device has it; `None` where there is nothing to plan with.
+    /// Physical plan of an optimized logical plan, as planned by a session with a device; `None` if no simulated device
+    /// could be opened.
     pub async fn plan(
         &self,
         planner: &dyn PhysicalPlanner,
@@ -50,12 +51,12 @@ impl Simulated {
     }
 }
 
-/// A copy of a session's state with other options, for planning alone. It has the session's catalogs.
+/// Copy of a session's state with other options, for planning only. It shares the session's catalogs.
 pub(crate) fn with_options(state: &SessionState, change: impl FnMut(&mut MillpondOptions)) -> SessionStateBuilder {
     let mut copy = SessionStateBuilder::new_from_existing(state.clone());
     if let Some(config) = copy.config() {
         let options = config.options_mut();
-        // Both have one list of catalogs: a new default one would take the place of the session's.
+        // Both states share one catalog list: a new default catalog would replace the session's.
         options.catalog.create_default_catalog_and_schema = false;
         options.extensions.get_mut::<MillpondOptions>().into_iter().for_each(change);
     }

@@ -1,11 +1,11 @@
-//! Lines of at most [`WIDTH`] columns of a terminal.
+//! Text lines of at most [`WIDTH`] terminal columns.
 //!
 //!   cut      one line:  DeviceFilterExec: l_shipdate@3 > 1995-03-15, proj…
-//!   wrapped  as many as it takes, the later ones indented
+//!   wrapped  as many lines as needed, continuation lines indented
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Columns of a terminal that a line of EXPLAIN takes at most.
+/// Maximum width of a line of EXPLAIN in terminal columns.
 pub(super) const WIDTH: usize = 120;
 
 /// `text` without line breaks and other control characters, cut to `width` columns.
@@ -27,17 +27,17 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     if width == 0 { String::new() } else { format!("{kept}…") }
 }
 
-/// `text` cut to `width` columns and filled up to them with blanks.
+/// `text` truncated or padded with blanks to `width` columns.
 pub(super) fn padded(text: &str, width: usize) -> String {
     let mut text = cut(text, width);
     text.extend(std::iter::repeat_n(' ', width.saturating_sub(text.width())));
     text
 }
 
-/// A blank at which no line is broken.
+/// A non-breaking blank.
 const GLUE: &str = "\u{a0}";
 
-/// A sum, "plan 1.200 ms + wait 0.300 ms = 1.500 ms", that [`wrapped`] breaks behind a sign alone.
+/// A sum, "plan 1.200 ms + wait 0.300 ms = 1.500 ms", that [`wrapped`] breaks only after a sign.
 pub(super) fn glued(sum: &str) -> String {
     let glued = sum.replace(' ', GLUE);
     glued
@@ -45,7 +45,7 @@ pub(super) fn glued(sum: &str) -> String {
         .replace(&format!("{GLUE}={GLUE}"), &format!("{GLUE}= "))
 }
 
-/// `text` after `head` in lines of [`WIDTH`] columns, broken at blanks; later lines begin below the text.
+/// `text` after `head` in lines of [`WIDTH`] columns, broken at blanks; continuation lines are aligned with the text.
 pub(super) fn wrapped(head: &str, text: &str) -> Vec<String> {
     let indent = head.width().min(WIDTH / 2);
     let (mut lines, mut line) = (vec![], head.to_string());

@@ -1,13 +1,15 @@
-//! The nodes of a physical plan as EXPLAIN lists them: in their order, each with its level, its words and why it stays on the CPU.
+//! The nodes of a physical plan in EXPLAIN order, each with its level, its label and the reasons why it stays on the
+//! CPU.
 //!
 //! ```text
-//!   SortExec: …                                  CPU, with the reason of its own
+//!   SortExec: …                                  CPU, with its own reason
 //!     DownloadExec                               border
 //!       DeviceAggregateExec: …                   device
-//!         DeviceScanExec: lineitem.parquet       a scan in one line: DataFusion's below it never runs
+//!         DeviceScanExec: lineitem.parquet       a scan in one line: DataFusion's node below it never runs
 //! ```
 //!
-//! Reasons  are those that placement noted for the node; one that belongs to no node stays with the border that carries it.
+//! Reasons  are those that placement recorded for the node; a reason without a node is shown at the border that carries
+//!          it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,14 +27,14 @@ use crate::result::node::DownloadExec;
 use crate::source::parquet::DeviceScanExec;
 use crate::source::upload::UploadExec;
 
-/// The side that runs a node.
+/// Side of a node: where it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
-    /// In a program of the device.
+    /// In a device program.
     Device,
-    /// Rows leave the device.
+    /// Border: rows leave the device.
     Download,
-    /// Rows come to the device.
+    /// Border: rows are uploaded to the device.
     Source,
     /// On the CPU, by DataFusion.
     Cpu,
@@ -41,18 +43,18 @@ pub(super) enum Side {
 /// A line of the tree.
 pub(super) struct Line {
     pub node: Arc<dyn ExecutionPlan>,
-    /// Nodes above it.
+    /// Number of ancestors.
     pub level: usize,
-    /// Its label.
+    /// Label of the node.
     pub words: String,
     pub side: Side,
     /// Whether it counts as an operator over table rows.
     pub counts: bool,
-    /// Its reasons to stay on the CPU.
+    /// Reasons why it stays on the CPU.
     pub reasons: Vec<Reason>,
 }
 
-/// The nodes of `plan`, each above those that it reads.
+/// Nodes of `plan` in depth-first order, each before its inputs.
 pub(super) fn lines(plan: &Arc<dyn ExecutionPlan>, operators: &Operators) -> Vec<Line> {
     let judged = judged(plan);
     let mut walk = Walk { operators, judged: &judged, lines: vec![] };
@@ -61,7 +63,7 @@ pub(super) fn lines(plan: &Arc<dyn ExecutionPlan>, operators: &Operators) -> Vec
     walk.lines
 }
 
-/// The notes of placement; each once.
+/// Records of placement, deduplicated.
 fn judged(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<Judged>> {
     let mut all: Vec<Arc<Judged>> = vec![];
     let walked = plan.apply(|node| {
@@ -83,7 +85,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn node(&mut self, plan: &Arc<dyn ExecutionPlan>, level: usize) {
         if let Some(fallback) = plan.downcast_ref::<FallbackExec>() {
-            // It only carries reasons, which stand at their nodes.
+            // The node only carries reasons, which are shown at the nodes they belong to.
             fallback.children().into_iter().for_each(|child| self.node(child, level));
             return;
         }
@@ -105,7 +107,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Reasons that a border or the root carries, and that no node has, go to the first line of the CPU's, else to the first line.
+    /// Assigns reasons of a border or the root that belong to no node to the first CPU operator, else to the first
+    /// line.
     fn carried(&mut self, plan: &Arc<dyn ExecutionPlan>) {
         for reason in crate::placement::reasons_of(plan) {
             if self.lines.iter().any(|line| line.reasons.contains(&reason)) {
@@ -119,7 +122,7 @@ impl Walk<'_> {
     }
 }
 
-/// The label of a node in DataFusion's words; files have their names alone.
+/// Label of a node as DataFusion displays it; files are shown by name only.
 fn words(plan: &Arc<dyn ExecutionPlan>) -> String {
     if let Some(scan) = plan.downcast_ref::<DeviceScanExec>() {
         let files = files(scan.input().as_ref()).unwrap_or_default();
@@ -129,7 +132,7 @@ fn words(plan: &Arc<dyn ExecutionPlan>) -> String {
         return plan.name().to_string();
     }
     if let Some(upload) = plan.downcast_ref::<UploadExec>() {
-        // Its reasons stand at the nodes below.
+        // Its reasons are shown at the nodes below.
         return match upload.reasons() {
             [] => default_words(plan),
             _ => upload.name().to_string(),
@@ -151,7 +154,7 @@ fn default_words(plan: &Arc<dyn ExecutionPlan>) -> String {
     Words(plan.as_ref()).to_string()
 }
 
-/// The name of the file that a scan reads, or its folder and how many there are.
+/// Name of the file that a scan reads, or its folder and the number of files.
 pub(super) fn files(scan: &dyn ExecutionPlan) -> Option<String> {
     let config = scan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<FileScanConfig>()?;
     let mut paths: Vec<String> = config
@@ -178,7 +181,7 @@ fn columns(scan: &dyn ExecutionPlan) -> String {
     if names.is_empty() { String::new() } else { format!(" [{}]", names.join(", ")) }
 }
 
-/// The predicate of a scan of DataFusion's.
+/// Predicate of a DataFusion scan.
 fn predicate(plan: &Arc<dyn ExecutionPlan>) -> String {
     let words = default_words(plan);
     let found = words.find(", predicate=").map(|at| &words[at..]);

@@ -1,8 +1,8 @@
-//! Numbers: what `+ - * / %` and the bitwise operators mean for each type.
+//! Arithmetic: the meaning of `+ - * / %` and of the bitwise operators for each type.
 //!
 //!   integers   overflow is an error, or wraps as in arrow's `*_wrapping` (`overflow.rs`); division by zero is an error
 //!   floats     IEEE 754; those of 16 bits are computed in 32 and rounded
-//!   decimals   scaled integers: addends are brought to the larger scale, products add scales, quotients gain four digits
+//!   decimals   scaled integers: addends get the larger scale, products add scales, quotients gain four digits
 //!   dates      see time.rs
 //!
 //! Decimals are checked at their full width (128 bits), as arrow checks them; the precision of a result is not.
@@ -21,7 +21,7 @@ use crate::expr::{Lowering, Value, refused, unsupported};
 use crate::overflow::is_checked;
 use crate::reason::Reason;
 
-/// Why an expression over decimals of 256 bits has no device form.
+/// Reason for expressions over decimals of 256 bits, which have no device form.
 pub(super) const WIDE: &str =
     "decimals of 256 bits are computed with on the dictionary of one column, and it reads several";
 

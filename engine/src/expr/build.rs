@@ -1,9 +1,9 @@
-//! Device expressions built in Rust: what the device bodies of registered functions are made of.
+//! Device expressions built in Rust, for the device bodies of registered functions.
 //!
 //!   |b, x| { let square = b.multiply(&x[1], &x[1])?; b.divide(&x[0], &square) }       weight / (height * height)
 //!
 //! Types    SQL's. Operands of an operator have one type; `cast` changes it.
-//! Meaning  DataFusion's: integers wrap, divisions by zero and failed casts are errors, NULL goes through.
+//! Meaning  DataFusion's: integers wrap, divisions by zero and failed casts are errors, NULL propagates.
 
 use std::sync::Arc;
 
@@ -34,17 +34,17 @@ impl DeviceExpr {
     }
 }
 
-/// A built value, or a sentence why there is none.
+/// A built value, or a sentence that says why there is none.
 pub type Built = Result<DeviceExpr, String>;
 
 /// Builds device expressions.
 pub struct ExprBuilder<'l, 'd> {
     lowering: &'l mut Lowering<'d>,
-    /// What is being lowered, for messages.
+    /// The expression being lowered, for messages.
     whole: Arc<dyn PhysicalExpr>,
 }
 
-/// A sentence from a reason.
+/// A reason as a sentence.
 fn sentence(reason: Reason) -> String {
     reason.to_string()
 }
@@ -205,20 +205,21 @@ impl ExprBuilder<'_, '_> {
         self.made(node, &otherwise.data_type)
     }
 
-    /// `of` as another type; what does not fit is an error of the query.
+    /// Casts `of` to another type; a value that does not fit is an error of the query.
     ///
     /// # Errors
-    /// If there is no such cast on the device.
+    /// If the device has no such cast.
     pub fn cast(&mut self, of: &DeviceExpr, to: &DataType) -> Built {
         let whole = Arc::clone(&self.whole);
         let value = self.lowering.cast(&whole, Self::value(of), to, Overflow::Fail).map_err(sentence)?;
         Ok(DeviceExpr { node: value.node, data_type: value.data_type })
     }
 
-    /// A function by its SQL name, of floats (`sqrt`, `sin`, `power`, …) or, for `gcd`, `lcm` and `factorial`, of `Int64`.
+    /// A function by its SQL name: of floats (`sqrt`, `sin`, `power`, …) or, for `gcd`, `lcm` and `factorial`, of
+    /// `Int64`.
     ///
     /// # Errors
-    /// If there is no such function, or not of these arguments.
+    /// If there is no device function of this name for these arguments.
     pub fn function(&mut self, name: &str, arguments: &[DeviceExpr]) -> Built {
         let Some(first) = arguments.first() else { return Err(format!("{name} of nothing has no device form")) };
         if let Some(other) = arguments.iter().find(|argument| argument.data_type != first.data_type) {
@@ -234,7 +235,7 @@ impl ExprBuilder<'_, '_> {
     }
 }
 
-/// Builds a body over scratch columns, to see whether it can be, and its type.
+/// Builds a body over scratch columns, to check that it can be built, and to find its type.
 pub(crate) fn try_build(
     arguments: &[DataType],
     build: &dyn Fn(&mut ExprBuilder<'_, '_>, &[DeviceExpr]) -> Built,

@@ -1,8 +1,9 @@
-//! Which functions are DataFusion's own: forms on the device are theirs, and a session may have given their names to others.
+//! Recognition of DataFusion's own functions: only these have device forms, and a session may reuse their names.
 //!
-//!   SessionContext::register_udf(abs)      from now on `abs(x)` is that one's CPU body; DataFusion's form would be a wrong answer
+//!   SessionContext::register_udf(abs)      `abs(x)` now runs that CPU body; DataFusion's form would be wrong
 //!
-//! A function is known by its name and the type that implements it. Names that DataFusion does not use are nobody's else.
+//! A function is identified by its name and its implementing type. A name that DataFusion does not use cannot be
+//! ambiguous.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -27,7 +28,7 @@ fn aggregate_type(function: &AggregateUDF) -> TypeId {
     body.type_id()
 }
 
-/// True unless another function has taken the name of one of DataFusion's.
+/// True unless another function has taken the name of a DataFusion function.
 pub(crate) fn is_own_scalar(function: &ScalarUDF) -> bool {
     static KNOWN: LazyLock<Known> = LazyLock::new(|| {
         all_default_functions().iter().map(|known| (known.name().to_string(), scalar_type(known))).collect()
@@ -35,7 +36,7 @@ pub(crate) fn is_own_scalar(function: &ScalarUDF) -> bool {
     KNOWN.get(function.name()).is_none_or(|known| *known == scalar_type(function))
 }
 
-/// The same for aggregates.
+/// Like [`is_own_scalar`], for aggregates.
 pub(crate) fn is_own_aggregate(function: &AggregateUDF) -> bool {
     static KNOWN: LazyLock<Known> = LazyLock::new(|| {
         let known = all_default_aggregate_functions();
@@ -44,7 +45,7 @@ pub(crate) fn is_own_aggregate(function: &AggregateUDF) -> bool {
     is_mended(function) || KNOWN.get(function.name()).is_none_or(|known| *known == aggregate_type(function))
 }
 
-/// True for DataFusion's functions, those of lists, structures and maps among them, and for no other.
+/// True only for DataFusion's functions, including those of lists, structures and maps.
 pub(crate) fn is_datafusions_scalar(function: &ScalarUDF) -> bool {
     static KNOWN: LazyLock<Known> = LazyLock::new(|| {
         let all = all_default_functions().into_iter().chain(all_default_nested_functions());

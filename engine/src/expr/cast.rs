@@ -1,13 +1,13 @@
-//! Casts between the types that live on the device.
+//! Casts between types that have a device form.
 //!
 //!   integer → integer, float     range-checked; rounds to nearest
 //!   float → integer              truncates, range-checked
-//!   number → float of 16 bits    by way of 32 bits; rounds to nearest
+//!   number → float of 16 bits    via 32 bits; rounds to nearest
 //!   decimal → decimal            scales; halves away from zero when digits are dropped; precision checked
 //!   decimal ↔ integer, float     by powers of ten
 //!   date ↔ timestamp, units      multiplied, or divided towards the past for days
-//!   timestamp → time             what is left of a day
-//!   ticks ↔ numbers              by way of 64-bit integers
+//!   timestamp → time             the time of day
+//!   ticks ↔ numbers              via 64-bit integers
 //!   number, boolean, date → text as DataFusion writes them; text → integer
 //!
 //! A value that does not fit is an error under CAST and NULL under TRY_CAST.
@@ -29,8 +29,8 @@ use crate::column::{
 use crate::expr::{Lowering, Value, digits, refused, unsupported};
 use crate::reason::Reason;
 
-/// True when both types hold text, or both bytes, or nested values of one type, so that codes mean the same in either. Bytes of one
-/// length are apart: not every string is one of them.
+/// True if both types hold text, or both bytes, or nested values of one type, so that codes mean the same in both.
+/// Bytes of one length are separate: not every string has that length.
 pub(crate) fn same_strings(a: &DataType, b: &DataType) -> bool {
     let length = |t: &DataType| match value_type(t) {
         DataType::FixedSizeBinary(bytes) => Some(*bytes),
@@ -53,7 +53,7 @@ pub(crate) fn same_representation(a: &DataType, b: &DataType) -> bool {
     }
 }
 
-/// Seconds by which local time is ahead of UTC: 0 without a time zone; `None` for zones with a name.
+/// Seconds by which local time is ahead of UTC: 0 without a time zone; `None` for named zones.
 pub(super) fn zone_offset(zone: &Option<Arc<str>>) -> Option<i64> {
     let Some(zone) = zone.as_deref() else { return Some(0) };
     if matches!(zone, "UTC" | "Etc/UTC") {
@@ -98,7 +98,7 @@ pub(super) fn nanos(unit: &TimeUnit) -> i64 {
 }
 
 impl Lowering<'_> {
-    /// `of` as `to`.
+    /// Casts `of` to `to`.
     pub(super) fn cast(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -140,12 +140,12 @@ impl Lowering<'_> {
         let built: Result<NodeId, GraphError> = match (from, to) {
             (Null, _) => Ok(graph.null(repr)),
             (a, b) if a == b => Ok(of.node),
-            // By way of 32 bits, as arrow does.
+            // Via 32 bits, as in arrow.
             (a, Float16) if number(a) => {
                 let wide = graph.convert(of.node, Repr::F32, overflow);
                 wide.and_then(|wide| graph.float_function(FloatFunction::Narrow, wide))
             }
-            // A number as it is; a NaN is made quiet.
+            // The value is exact; a NaN is made quiet.
             (Float16, Float32) => graph.float_function(FloatFunction::Narrow, of.node),
             (a, b) if number(a) && number(b) => graph.convert(of.node, repr, overflow),
             // Ticks are numbers of 64 bits.
@@ -167,13 +167,13 @@ impl Lowering<'_> {
                 }
                 _ => return refuse(&format!("a cast from {from} to {to} is not lowered")),
             },
-            // The same ticks under another name.
+            // Equal ticks of another type.
             (Int32, Date32 | Time32(_)) | (Date32 | Time32(_), Int32) => Ok(of.node),
             (Int64, Time64(_) | Date64) | (Time64(_) | Date64, Int64) => Ok(of.node),
             (Date32 | Time32(_), Int64) => graph.convert(of.node, Repr::I64, Overflow::Wrap),
             (Int64, Date32) | (Date64, Int32) => graph.convert(of.node, repr, overflow),
             (Int32, Date64) => graph.convert_time(of.node, KernelUnit::Day, KernelUnit::Millisecond, Overflow::Wrap),
-            // A date begins at midnight of its own zone.
+            // A date begins at midnight in the zone of the timestamp.
             (Date32 | Date64, Timestamp(unit, name)) => {
                 let zone = Self::known_zone(expr, name)?;
                 let (own, checked) = if *from == Date32 {
@@ -200,7 +200,7 @@ impl Lowering<'_> {
                 let local = self.local_time(expr, of.node, a, &zone)?;
                 self.graph.time_of_day(local, time_unit(a), time_unit(b), repr)
             }
-            // Only a local time that gets a zone is moved.
+            // Only a local time that receives a zone is shifted.
             (Timestamp(a, from), Timestamp(b, to)) => {
                 let zone = Self::known_zone(expr, if from.is_some() { &None } else { to })?;
                 let node = graph.convert_time(of.node, time_unit(a), time_unit(b), overflow);

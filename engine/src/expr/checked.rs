@@ -1,11 +1,11 @@
-//! Sums of whole numbers in 128 bits, which leave 64 bits with an error.
+//! Sums of integers in 128 bits; a result beyond 64 bits is an error.
 //!
 //! ```text
 //!   BIGINT ─► DECIMAL(38, 0) ─ DataFusion's sum ─► fits 64 bits? the sum : an error
 //! ```
 //!
-//! Parts    of a sum may leave 64 bits where the whole does not, in any order of rows.
-//! Windows  of sessions with a device sum DECIMAL(20, 0), with [`narrow`] above them (`mends::sums`).
+//! Parts    of a sum may exceed 64 bits where the whole does not, in any order of rows.
+//! Windows  in sessions with a device sum DECIMAL(20, 0), below a [`narrow`] (`mends::sums`).
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -23,10 +23,10 @@ use datafusion::logical_expr::{
     Signature, Volatility,
 };
 
-/// The type of sums under way.
+/// Type of intermediate sums.
 const WIDE: DataType = DataType::Decimal128(38, 0);
 
-/// The same field with room for 128 bits.
+/// The field with room for 128 bits.
 pub(super) fn wide(field: &Field) -> FieldRef {
     Arc::new(Field::new(field.name(), WIDE, true))
 }
@@ -44,10 +44,10 @@ fn all_widened(values: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
     values.iter().map(widened).collect()
 }
 
-/// A sum in its own type.
+/// Converts a sum to its own type.
 ///
 /// # Errors
-/// A sum that the type does not hold.
+/// If the type does not hold the sum.
 fn narrowed(sum: Option<i128>, of: &DataType) -> Result<ScalarValue> {
     let Some(sum) = sum else { return ScalarValue::try_from(of) };
     let narrow = match of {
@@ -64,10 +64,10 @@ fn narrowed(sum: Option<i128>, of: &DataType) -> Result<ScalarValue> {
     }
 }
 
-/// [`narrowed`], of many sums.
+/// Like [`narrowed`], for many sums.
 ///
 /// # Errors
-/// A sum that the type does not hold.
+/// If the type does not hold a sum.
 fn all_narrowed(sums: &Decimal128Array, of: &DataType) -> Result<ArrayRef> {
     fn of_type<T: ArrowPrimitiveType<Native: TryFrom<i128>>>(
         sums: &Decimal128Array,
@@ -85,9 +85,9 @@ fn all_narrowed(sums: &Decimal128Array, of: &DataType) -> Result<ArrayRef> {
     }
 }
 
-/// The function that brings a sum of DECIMAL(…, 0) to its own type, or ends in an error.
+/// The function that converts a sum of DECIMAL(…, 0) to `to`, or raises an error.
 pub(crate) fn narrow(sum: Expr, to: DataType) -> Expr {
-    // The same objects each time: plans are compared by them (`planned_by`).
+    // The same objects each time, because plans are compared by them (`planned_by`).
     static SIGNED: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Narrow::to(DataType::Int64));
     static UNSIGNED: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Narrow::to(DataType::UInt64));
     let function = if to == DataType::UInt64 { &UNSIGNED } else { &SIGNED };
@@ -230,10 +230,10 @@ impl GroupsAccumulator for Groups {
     }
 }
 
-/// The sum of the distinct values of a frame that rows leave.
+/// The sum of the distinct values of a sliding frame.
 #[derive(Debug)]
 pub(super) struct Once {
-    /// Rows of the frame, by their value.
+    /// Number of rows of the frame, by their value.
     rows: HashMap<i128, usize>,
     sum: i128,
     of: DataType,

@@ -1,4 +1,4 @@
-//! Strings, lists, structures and maps on the device: codes, and what expressions make of a dictionary's values.
+//! Strings, lists, structures and maps on the device: codes, and expressions evaluated over a dictionary's values.
 //!
 //!   p_type            codes into D0 = [PROMO TIN, SMALL NICKEL, …]
 //!   p_type LIKE 'P%'  lookup over D0: [true, false, …]
@@ -8,7 +8,7 @@
 //!   a.name = b.name   lookups over both dictionaries: codes into one that holds the values of both
 //!
 //! Growth   dictionaries grow while rows arrive; a lookup is extended by the new values before the next launch.
-//! NULL     a NULL code gives what DataFusion makes of NULL: usually NULL, but COALESCE(s, 'x') gives x.
+//! NULL     a NULL code yields DataFusion's result for NULL: usually NULL, but COALESCE(s, 'x') yields x.
 
 use std::sync::Arc;
 
@@ -29,24 +29,25 @@ use crate::expr::cast::same_strings;
 use crate::expr::{Lowering, Scope, Value, refused, unsupported};
 use crate::reason::Reason;
 
-/// Where a dictionary's values come from.
+/// Origin of a dictionary's values.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Dictionary {
     /// The values of column `column` of the `upload`-th fed source, in order of first appearance.
     Source { upload: usize, column: usize, data_type: DataType },
-    /// The values that `expr` (over column 0) gives for the values of `of`. If `expr` of NULL is not NULL, that value
-    /// has code 0.
+    /// The values of `expr` (over column 0) for the values of `of`. If `expr` of NULL is not NULL, that value has code
+    /// 0.
     Derived { of: DictionaryId, expr: Arc<dyn PhysicalExpr>, data_type: DataType },
-    /// Fixed values: code `i` is the `i`-th.
+    /// Fixed values: value `i` has code `i`.
     Constants { values: Vec<ScalarValue>, data_type: DataType },
-    /// Numbers by place: a table that expressions look into, and not a column's values.
+    /// Numbers by position: a table that expressions look into, not a column's values.
     Numbers(NumberTable),
     /// The values of several dictionaries, so that strings of different columns can be compared or chosen between.
-    /// Constant `i`, none NULL and each once, has code `i`.
+    /// Constants are distinct and non-NULL; constant `i` has code `i`.
     Merged { parts: Vec<DictionaryId>, constants: Vec<ScalarValue>, data_type: DataType },
-    /// The items of all lists of `of`, one list's behind the other's: a code is a place, and several may have one value.
+    /// The items of all lists of `of`, one list after the other: a code is a position, and several codes may have equal
+    /// values.
     Items { of: DictionaryId, data_type: DataType },
-    /// The values of `of`, ascending: codes are ranks. Means something once `of` is complete.
+    /// The values of `of`, ascending: codes are ranks. Valid once `of` is complete.
     Sorted { of: DictionaryId, data_type: DataType },
 }
 
@@ -65,13 +66,13 @@ impl Dictionary {
     }
 }
 
-/// Numbers that the engine knows, such as the offsets of a time zone.
+/// Numbers known to the engine, such as the offsets of a time zone.
 #[derive(Debug, Clone)]
 pub struct NumberTable(Arc<Int64Array>);
 
 impl NumberTable {
     /// # Panics
-    /// If there are none.
+    /// If `numbers` is empty.
     pub(crate) fn new(numbers: Vec<i64>) -> Self {
         assert!(!numbers.is_empty(), "a table has numbers");
         Self(Arc::new(Int64Array::from(numbers)))
@@ -101,7 +102,7 @@ pub struct Dictionaries {
 }
 
 impl Dictionaries {
-    /// The number of `dictionary`; equal ones share it.
+    /// The number of `dictionary`; equal dictionaries share it.
     pub fn add(&mut self, dictionary: Dictionary) -> DictionaryId {
         let known = self.entries.iter().position(|entry| *entry == dictionary);
         DictionaryId(known.unwrap_or_else(|| {
@@ -124,7 +125,7 @@ impl Dictionaries {
     }
 }
 
-/// What a lookup table holds for each code.
+/// Content of a lookup table for each code.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LookupKind {
     /// The value of an expression over column 0.
@@ -133,16 +134,17 @@ pub enum LookupKind {
     Code(DictionaryId),
     /// The code, in this merged dictionary, of the value itself.
     Merge(DictionaryId),
-    /// The place of the value among all values, sorted ascending: for comparing values of one launch, or of all rows once they
-    /// are there.
+    /// The rank of the value among all values, ascending: for comparing values of one launch, or of all rows once these
+    /// are complete.
     Rank,
-    /// The same, for a state that outlives the launch: places that move as the dictionary grows must not meet there.
+    /// Like `Rank`, for a state that outlives the launch: ranks that move as the dictionary grows must not be combined
+    /// there.
     KeptRank,
-    /// The place of a nested value as `<` and `>` have it: NULL inside of it comes first.
+    /// The rank of a nested value for `<` and `>`: NULL inside it is first.
     Compared,
-    /// Of a list: the place of its first item among the items of all lists.
+    /// For a list: the position of its first item among the items of all lists.
     Starts,
-    /// Of a list: how many items it has.
+    /// For a list: its number of items.
     Counts,
     /// The value itself, as a text.
     Text,
@@ -151,18 +153,18 @@ pub enum LookupKind {
 /// A lookup table of a pipeline: number `i` in the graph is the `i`-th of [`Lowering::lookups`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum LookupTable {
-    /// Something for each value of a dictionary.
+    /// A value for each value of a dictionary.
     Dictionary(Lookup),
-    /// A column of the rows that segment `build` built a join table of, by row number.
+    /// A column of the rows that segment `build` built a join table from, by row number.
     BuildColumn { build: usize, column: usize, ty: Ty },
     /// The row numbers in the lists of the join table that segment `build` built.
     Matches { build: usize },
-    /// Which source rows of an expansion found a match.
+    /// Flags of the source rows of an expansion that have a match.
     Marks,
-    /// A column that a sink has left beside its rows, by row number: of an aggregation, the values that it went through, in order within
+    /// A column that a sink leaves beside its rows, by row number: for an aggregation, input values in order within
     /// their groups.
     Ranked { column: usize, ty: Ty },
-    /// The first sort key of the best rows that were found so far, the best first.
+    /// The first sort key of the best rows found so far, the best first.
     Best { ty: Ty },
 }
 
@@ -178,7 +180,7 @@ impl LookupTable {
         }
     }
 
-    /// How the table lies in memory.
+    /// Memory form of the table.
     pub fn physical(&self) -> Physical {
         match self {
             Self::Dictionary(lookup) => lookup.physical(),
@@ -192,12 +194,12 @@ impl LookupTable {
 pub struct Lookup {
     pub dictionary: DictionaryId,
     pub kind: LookupKind,
-    /// Type of the table's values; `nullable` says that there may be NULLs among them.
+    /// Type of the table's values; `nullable` if NULLs may be among them.
     pub ty: Ty,
 }
 
 impl Lookup {
-    /// How the table lies in memory.
+    /// Memory form of the table.
     pub fn physical(&self) -> Physical {
         match self.kind {
             LookupKind::Text => Physical::Text,
@@ -206,14 +208,14 @@ impl Lookup {
     }
 }
 
-/// One of several strings that are brought into one dictionary.
+/// One of several strings to merge into one dictionary.
 pub(super) enum StringPart {
     Value(Value),
     Constant(ScalarValue),
 }
 
 impl Lowering<'_> {
-    /// If `expr` reads exactly one value and that is codes: its lookup.
+    /// The lookup for `expr`, if it reads exactly one value, and that value is codes.
     pub(super) fn over_dictionary(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -227,13 +229,13 @@ impl Lowering<'_> {
             }
             if let Some(function) = part.downcast_ref::<ScalarFunctionExpr>() {
                 of_more |= function.fun().signature().volatility == Volatility::Volatile;
-                // These look at the column itself: its name, its metadata, whether it may be NULL.
+                // These functions depend on the column itself: its name, its metadata, its nullability.
                 of_more |= matches!(function.fun().name(), "arrow_field" | "arrow_metadata");
                 if !is_datafusions_scalar(function.fun()) {
                     foreign = Some(function.fun().name().to_string());
                 }
             }
-            // Anything that reads more than its columns, such as a subquery's result, is not a function of them.
+            // An expression with other inputs, such as a subquery's result, is not a function of its columns.
             let known = part.is::<Column>() || part.is::<LiteralExpr>() || part.is::<LambdaVariable>();
             of_more |= part.children().is_empty() && !known;
             Ok(TreeNodeRecursion::Continue)
@@ -267,7 +269,7 @@ impl Lowering<'_> {
         let schema = Schema::new(vec![Field::new("value", own.clone(), true)]);
         let failed = |e: datafusion::error::DataFusionError| unsupported(expr, &e.strip_backtrace());
         let data_type = over_value.data_type(&schema).map_err(failed)?;
-        // What another crate makes of a text may take long, and a filter may have left few of the dictionary's values.
+        // A function of another crate may be slow, and a filter may have left few of the dictionary's values.
         if let Some(name) = foreign.filter(|_| is_nested(&data_type)) {
             return Err(unsupported(
                 expr,
@@ -346,7 +348,7 @@ impl Lowering<'_> {
         Ok(Value { node, data_type: DataType::UInt32, dictionary: None })
     }
 
-    /// Strings of several dictionaries, and constants, as codes into one: `None` stands for NULL.
+    /// Strings of several dictionaries, and constants, as codes into one dictionary; a NULL constant has a NULL code.
     pub(super) fn merged(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -414,7 +416,7 @@ impl Lowering<'_> {
         self.lookup_table(LookupTable::Dictionary(lookup))
     }
 
-    /// The number of a lookup table; equal ones share it.
+    /// The number of a lookup table; equal tables share it.
     pub fn lookup_table(&mut self, table: LookupTable) -> u32 {
         let known = self.lookups.iter().position(|known| *known == table);
         known.unwrap_or_else(|| {
@@ -441,10 +443,10 @@ impl Lowering<'_> {
     }
 }
 
-/// Whether ranks say how values sort by this key: they have NULL last inside of nested ones, and first where they are turned round.
+/// Checks that ranks sort values as this key does: ranks have NULL inside nested values last, and first if reversed.
 ///
 /// # Errors
-/// They do not.
+/// If they do not.
 pub(crate) fn sorted_so(key: &PhysicalSortExpr, data_type: &DataType) -> Result<(), Reason> {
     match data_type.is_nested() && key.options.descending != key.options.nulls_first {
         true => Err(unsupported(

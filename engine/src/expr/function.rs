@@ -1,6 +1,7 @@
 //! Scalar functions with a form of their own on the device.
 //!
-//!   numbers: math.rs · dates and times: time.rs · registered ones: udf.rs · coalesce, nullif, greatest, least, arrow_typeof: here
+//!   numbers: math.rs · dates and times: time.rs · registered ones: udf.rs
+//!   coalesce, nullif, greatest, least, arrow_typeof: here
 //!
 //! Any other function of one string column is evaluated on its dictionary; the rest stays on the CPU with a reason.
 //! `docs/functions.md` lists all of them.
@@ -20,7 +21,7 @@ use crate::expr::udf::DeviceFunction;
 use crate::expr::{Lowering, Scope, Value, refused, unsupported};
 use crate::reason::Reason;
 
-/// Functions that choose among floats, or look at their bits: they give the same in 16 bits as in 32.
+/// Functions that choose among floats, or inspect their bits: 16 bits give the same result as 32.
 const OF_HALVES: [&str; 9] =
     ["coalesce", "nullif", "greatest", "least", "arrow_typeof", "abs", "nanvl", "isnan", "iszero"];
 
@@ -77,7 +78,7 @@ impl Lowering<'_> {
         Ok(Value { node, data_type, dictionary })
     }
 
-    /// A sum of 128 bits in 64, and an error where these do not hold it.
+    /// Narrows a sum of 128 bits to 64; an error if it does not fit.
     fn narrowed(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -93,7 +94,7 @@ impl Lowering<'_> {
         Ok(Value { node, data_type, dictionary: None })
     }
 
-    /// A string that names the type of `of`, the same in every row; errors of `of` stand.
+    /// A string that names the type of `of`, equal in every row; errors of `of` are still raised.
     fn name_of_type(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -111,7 +112,7 @@ impl Lowering<'_> {
         Ok(Value { node, ..name })
     }
 
-    /// Why a function has no form. One of strings might have one by a dictionary, but for what it reads.
+    /// Reason why a function has no form. A function of strings would have one by a dictionary, if it read one column.
     fn not_lowered(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -135,7 +136,7 @@ impl Lowering<'_> {
         )
     }
 
-    /// The function's SQL type must be the one that the node has on the device.
+    /// Checks that the node has the representation of the function's SQL type.
     fn typed(&self, expr: &Arc<dyn PhysicalExpr>, node: NodeId, data_type: &DataType) -> Result<(), Reason> {
         let repr = self.graph.ty(node).repr;
         match crate::column::plain_repr(data_type) {

@@ -2,7 +2,7 @@
 //!
 //!   I128   months · days · nanoseconds ──► (I32, I32, I64)        I64   days · milliseconds        I32   months
 //!
-//! Order    months, then days, then what is less than a day, as DataFusion adds them.
+//! Order    months, then days, then the rest below a day, as DataFusion adds them.
 //! Errors   a part that overflows, or a step that leaves the calendar, raises the error flag.
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ struct Parts {
     nanoseconds: NodeId,
 }
 
-/// The whole multiples of `2^bits` in `of`, and the rest.
+/// The quotient of `of` by `2^bits`, rounded down, and the remainder.
 fn split(graph: &mut Graph, of: NodeId, bits: u32) -> Result<(NodeId, NodeId), GraphError> {
     let unit = 1_i128 << bits;
     let whole = graph.divide_constant(of, unit, Rounding::Floor)?;
@@ -38,14 +38,14 @@ fn split(graph: &mut Graph, of: NodeId, bits: u32) -> Result<(NodeId, NodeId), G
     Ok((whole, graph.assume(rest, Range::new(0, unit - 1))))
 }
 
-/// `of` less half of `2^bits`, as `repr`.
+/// `of` minus half of `2^bits`, as `repr`.
 fn centred(graph: &mut Graph, of: NodeId, bits: u32, repr: Repr) -> Result<NodeId, GraphError> {
     let half = graph.integer(1_i128 << (bits - 1), graph.ty(of).repr);
     let centred = graph.arithmetic(Arithmetic::Subtract, of, half, Overflow::Wrap)?;
     graph.convert(centred, repr, Overflow::Fail)
 }
 
-/// `high` times `2^bits`, and `low` plus half of that.
+/// `high * 2^bits + low`, plus half of `2^bits`.
 fn joined(graph: &mut Graph, high: NodeId, low: NodeId, bits: u32, repr: Repr) -> Result<NodeId, GraphError> {
     let (high, low) = (graph.convert(high, repr, Overflow::Wrap)?, graph.convert(low, repr, Overflow::Wrap)?);
     let (unit, half) = (graph.integer(1_i128 << bits, repr), graph.integer(1_i128 << (bits - 1), repr));
@@ -54,7 +54,7 @@ fn joined(graph: &mut Graph, high: NodeId, low: NodeId, bits: u32, repr: Repr) -
     graph.arithmetic(Arithmetic::Add, high, low, Overflow::Wrap)
 }
 
-/// What the interval is made of, in its own widths: months · days, milliseconds · months, days, nanoseconds.
+/// The parts of an interval, in their own widths: months · days, milliseconds · months, days, nanoseconds.
 pub(crate) fn parts(graph: &mut Graph, of: NodeId, unit: IntervalUnit) -> Result<Vec<NodeId>, GraphError> {
     Ok(match unit {
         IntervalUnit::YearMonth => vec![of],
@@ -71,7 +71,7 @@ pub(crate) fn parts(graph: &mut Graph, of: NodeId, unit: IntervalUnit) -> Result
     })
 }
 
-/// The interval that is made of these parts; what does not fit their widths wraps.
+/// The interval of these parts; parts that do not fit their widths wrap.
 pub(crate) fn of_parts(graph: &mut Graph, unit: IntervalUnit, parts: &[NodeId]) -> Result<NodeId, GraphError> {
     let mut own = |at: usize, repr| match parts.get(at) {
         Some(part) => graph.convert(*part, repr, Overflow::Wrap),
@@ -109,7 +109,7 @@ impl Parts {
 }
 
 impl Lowering<'_> {
-    /// An interval below zero that was above.
+    /// The interval with each part negated.
     pub(super) fn negated_interval(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -125,7 +125,7 @@ impl Lowering<'_> {
         negated.map_err(|e| refused(expr, &e))
     }
 
-    /// Sums and differences with an interval: `None` where no operand is one.
+    /// Sums and differences with an interval; `None` for other operands.
     pub(super) fn interval_arithmetic(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -161,7 +161,7 @@ impl Lowering<'_> {
         self.moved_by(expr, of, parts, op == Arithmetic::Subtract).map(Some)
     }
 
-    /// A date or timestamp later by an interval, or earlier.
+    /// A date or timestamp moved forward by an interval, or back if `earlier`.
     fn moved_by(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -178,7 +178,7 @@ impl Lowering<'_> {
             signed(parts.months).and_then(|months| Ok((months, signed(parts.days)?, signed(parts.nanoseconds)?)));
         let (months, days, nanoseconds) = signs.map_err(|e| refused(expr, &e))?;
         let DataType::Timestamp(unit, zone) = &of.data_type else {
-            // A date has no time of day: what is less than a day does not count.
+            // A date has no time of day: only whole days of the nanoseconds count.
             let whole = graph.divide_constant(nanoseconds, DAY_NANOS.into(), Rounding::Truncate);
             let sum = whole.and_then(|whole| {
                 let rest = Some(graph.convert(whole, Repr::I32, Overflow::Fail)?);
@@ -197,7 +197,7 @@ impl Lowering<'_> {
             Ok((days, graph.divide_constant(nanoseconds, tick.into(), Rounding::Floor)?))
         });
         let (days, rest) = scaled.map_err(|e| refused(expr, &e))?;
-        // Months and days are those of local time.
+        // Months and days are added in local time.
         let local = self.moved(expr, of.node, unit, offset, Overflow::Fail)?;
         let parts = IntervalParts { months: Some(months), days: Some(days), rest: Some(rest) };
         let sum = self.graph.add_interval(local, time_unit(unit), parts).map_err(|e| refused(expr, &e))?;

@@ -4,15 +4,16 @@
 //!
 //!   l[i]                 items[start + i - 1], where 1 ≤ i ≤ count; from the end where i is negative
 //!   array_has(l, x)      whether x is among items[start .. start + count]
-//!   array_position(l, x) the first place of x there, counted from 1
+//!   array_position(l, x) the first position of x there, counted from 1
 //!   array_has_all(l, m) whether each item of m is among those of l
-//!   array_length(ll[i])  over the dictionary that ll[i] has codes of, as functions of one column are
+//!   array_length(ll[i])  over the dictionary of the codes of ll[i], like functions of one column
 //!
-//! NULL     array_has finds no NULL; the others find NULL where an item is NULL. A list that is NULL gives NULL; but what array_has_all and
-//!          array_has_any give there depends on DataFusion's batches, and the CPU takes over.
-//! Floats   are equal bit by bit, as DataFusion has it here: 0.0 is not -0.0, and a NaN is what has its bits.
-//! Strings  that are codes are brought into one dictionary with the items; texts are compared with the items' texts.
-//! Errors   an index beyond 32 bits, and a search that begins outside of its list, raise the error flag: the CPU then says what is wrong.
+//! NULL     array_has finds no NULL; the others find NULL where an item is NULL. A NULL list gives NULL, except in
+//!          array_has_all and array_has_any: DataFusion's result for it depends on its batches, and the CPU takes over.
+//! Floats   are equal bit by bit, as in DataFusion here: 0.0 is not -0.0, and NaNs are equal if their bits are.
+//! Strings  with codes are merged into one dictionary with the items; texts are compared with the items' texts.
+//! Errors   an index beyond 32 bits, and a search that begins outside its list, raise the error flag: the CPU then
+//!          reports the error.
 
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ use crate::expr::dictionary::{Dictionary, Lookup, LookupKind};
 use crate::expr::{Lowering, Scope, Value, refused, unsupported};
 use crate::reason::Reason;
 
-/// The type of a list's items; `None` for what is no list.
+/// The type of a list's items; `None` for other types.
 pub(crate) fn item_type(data_type: &DataType) -> Option<&DataType> {
     match data_type {
         DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => Some(item.data_type()),
@@ -39,12 +40,12 @@ pub(crate) fn item_type(data_type: &DataType) -> Option<&DataType> {
     }
 }
 
-/// The value of a dictionary itself.
+/// The expression that is a dictionary's value itself.
 pub(super) fn itself() -> Arc<dyn PhysicalExpr> {
     Arc::new(Column::new("value", 0))
 }
 
-/// A list of a row: its code, where its items begin, and how many it has.
+/// A list of a row: its code, the position of its first item, and its number of items.
 pub(super) struct List {
     pub code: NodeId,
     pub start: NodeId,
@@ -52,12 +53,13 @@ pub(super) struct List {
     /// The items of all lists.
     pub items: DictionaryId,
     pub item: DataType,
-    /// Numbers of items are 64 bits.
+    /// Item numbers have 64 bits.
     large: bool,
     dictionary: DictionaryId,
 }
 
-/// The number from 0 of the item with number `index` (I64), and whether there is one. Numbers count from 1, or from the end below 0.
+/// The zero-based number of item `index` (I64), and whether it exists. An index counts from 1, or from the end if
+/// negative.
 pub(super) fn number_of_item(
     g: &mut Graph,
     index: NodeId,
@@ -81,10 +83,10 @@ pub(super) fn number_of_item(
 }
 
 impl Lowering<'_> {
-    /// The item at a place among those of all lists of dictionary `of`, whose items are of type `data_type`.
+    /// The item at a position among the items of all lists of dictionary `of`, which have type `data_type`.
     ///
     /// # Errors
-    /// Why items have no form; `name` is what they are the items of.
+    /// Why items have no form; `name` names their list.
     pub(crate) fn item_at(
         &mut self,
         name: &str,
@@ -107,7 +109,7 @@ impl Lowering<'_> {
         Ok(Value { node, data_type: data_type.clone(), dictionary })
     }
 
-    /// A function of a list and of other columns; `None` if it is none of these.
+    /// A function of a list and of other columns; `None` for other functions.
     pub(super) fn list_function(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -137,8 +139,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// A function of an item that is nested, and of constants: DataFusion's own, over the dictionary of items. What CASE makes may hold
-    /// something below a NULL, which DataFusion reads and a dictionary does not have.
+    /// A function of a nested item, and of constants: DataFusion's own, over the dictionary of items. Results of CASE
+    /// are not accepted: they may have contents below a NULL, which DataFusion reads and a dictionary lacks.
     fn of_item(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -184,7 +186,8 @@ impl Lowering<'_> {
         self.graph.lookup(code, table, ty).map_err(|e| refused(expr, &e))
     }
 
-    /// A list as a code into a dictionary that has its type, and whose places stay: the order of a sorted one is each run's own.
+    /// A list as a code into a dictionary of its type with stable positions: the order of a sorted one differs from run
+    /// to run.
     fn settled(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -209,7 +212,7 @@ impl Lowering<'_> {
         Ok((code, derived))
     }
 
-    /// `list[index]`: NULL outside of the list.
+    /// `list[index]`: NULL outside the list.
     fn array_element(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -223,7 +226,7 @@ impl Lowering<'_> {
         self.item_at(&expr.to_string(), place, list.dictionary, &list.item)
     }
 
-    /// An `Int64`.
+    /// The node of an `Int64` expression.
     pub(super) fn whole_number(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -237,7 +240,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The place of the item with number `index`; NULL outside of the list.
+    /// The position of the item with number `index`; NULL outside the list.
     fn place_of_item(&mut self, list: &List, index: NodeId) -> Result<NodeId, GraphError> {
         let g = &mut self.graph;
         let count = g.convert(list.count, Repr::I64, Overflow::Wrap)?;
@@ -245,12 +248,12 @@ impl Lowering<'_> {
         let number = g.convert(number, Repr::U32, Overflow::Wrap)?;
         let place = g.arithmetic(Arithmetic::Add, list.start, number, Overflow::Wrap)?;
         let place = g.case(vec![(inside, place)], None)?;
-        // A list that is NULL gives NULL, whatever the index: its error is not raised.
+        // A NULL list gives NULL for any index: the index raises no error.
         let is_there = g.test(Test::IsNotNull, list.code)?;
         g.case(vec![(is_there, place)], None)
     }
 
-    /// Whether an item is `sought`; NULL where that or the list is.
+    /// Whether an item equals `sought`; NULL if `sought` or the list is NULL.
     fn array_has(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -272,8 +275,8 @@ impl Lowering<'_> {
         Ok(Value { node, data_type: DataType::Boolean, dictionary: None })
     }
 
-    /// Whether all or any of the items of the second list are in the first; `None` unless both are of columns. Where a list is NULL,
-    /// DataFusion's answer depends on the other rows of its batch: an error, so that it is asked.
+    /// Whether all or any of the items of the second list are in the first; `None` unless both come from columns. For a
+    /// NULL list DataFusion's result depends on the other rows of its batch: an error, so that the CPU decides.
     fn array_has_items(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -320,7 +323,7 @@ impl Lowering<'_> {
         Ok(Some(Value { node, data_type: DataType::Boolean, dictionary: None }))
     }
 
-    /// The number of the first item that is `sought`, from item `first` on; NULL where there is none.
+    /// The number of the first item that equals `sought`, from item `first` on; NULL if there is none.
     fn array_position(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -352,7 +355,7 @@ impl Lowering<'_> {
         Ok(Value { node, data_type: DataType::UInt64, dictionary: None })
     }
 
-    /// The place of item `first`, which may be the one behind the last; elsewhere an error, unless the list is NULL.
+    /// The position of item `first`, which may be one past the last; otherwise an error, unless the list is NULL.
     fn begin_at(&mut self, expr: &Arc<dyn PhysicalExpr>, list: &List, first: NodeId) -> Result<NodeId, Reason> {
         let g = &mut self.graph;
         let mut parts = || {
@@ -370,7 +373,7 @@ impl Lowering<'_> {
         self.graph.arithmetic(Arithmetic::Add, start, skipped, Overflow::Wrap).map_err(|e| refused(expr, &e))
     }
 
-    /// The first place of `sought` among the items of a list from place `from` on.
+    /// The first position of `sought` among the items of a list, from position `from` on.
     fn found(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,

@@ -1,10 +1,10 @@
 //! Functions of numbers.
 //!
 //!   round(d, 1)   DECIMAL(9, 2) → DECIMAL(9, 1)      the digits are a literal: they decide the type
-//!   power(x, y)   zero to a negative power raises    as the CPU refuses it
+//!   power(x, y)   zero to a negative power fails     as on the CPU
 //!
 //! Floats   compiled functions, within two units of the last place of the exact result (`kernels/cuda/math.cu`).
-//! Errors   what the CPU refuses raises the error flag: roots of negative numbers, factorials beyond 20, decimals that overflow.
+//! Errors   of the CPU raise the error flag: roots of negative numbers, factorials beyond 20, decimals that overflow.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ enum Digits {
 }
 
 impl Lowering<'_> {
-    /// A function of numbers, if `name` is one that has a device form.
+    /// A function of numbers, if `name` has a device form.
     pub(super) fn math_function(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -43,7 +43,7 @@ impl Lowering<'_> {
                 let overflow = if value_type(&of.data_type).is_decimal() { Overflow::Wrap } else { Overflow::Fail };
                 let size = self.graph.absolute(of.node, overflow).map_err(|e| refused(expr, &e))?;
                 match value_type(&of.data_type) {
-                    // By way of 32 bits, which makes a NaN quiet.
+                    // Via 32 bits, which makes a NaN quiet.
                     DataType::Float16 => self.graph.float_function(FloatFunction::Narrow, size),
                     _ => Ok(size),
                 }
@@ -104,7 +104,7 @@ impl Lowering<'_> {
         }))
     }
 
-    /// An argument of the function's own type.
+    /// An argument as a node of the function's own type.
     fn number(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -123,7 +123,7 @@ impl Lowering<'_> {
         Ok(of.node)
     }
 
-    /// The argument of a logarithm as a float: decimals by their value.
+    /// The argument of a logarithm as a float; of a decimal, its value.
     fn logarithm_argument(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -192,7 +192,7 @@ impl Lowering<'_> {
         node.map_err(|e| refused(expr, &e))
     }
 
-    /// The power of ten of a number of digits, as a parameter of the width that `of` has.
+    /// The power of ten for a number of digits, as a parameter with the width of `of`.
     fn factor(&mut self, expr: &Arc<dyn PhysicalExpr>, of: NodeId, double: f64, single: f32) -> Result<NodeId, Reason> {
         let repr = self.graph.ty(of).repr;
         let literal = if repr == Repr::F32 { Literal::F32(single) } else { Literal::F64(double) };
@@ -237,7 +237,7 @@ impl Lowering<'_> {
     }
 }
 
-/// A function of numbers of one representation, by its SQL name; `None` where there is no such function.
+/// A function of numbers of one representation, by its SQL name; `None` for other names.
 pub(super) fn function_of_numbers(
     graph: &mut Graph,
     name: &str,
@@ -260,7 +260,7 @@ pub(super) fn function_of_numbers(
     })
 }
 
-/// What makes a float function of its argument.
+/// Builder of a float function from its argument.
 type Build = fn(&mut Graph, NodeId) -> Result<NodeId, GraphError>;
 
 /// Functions of one float (one integer for `factorial`), by name.
@@ -299,7 +299,7 @@ fn unary(name: &str) -> Option<Build> {
     })
 }
 
-/// A literal number of digits.
+/// Number of digits from a literal.
 fn places(expr: &Arc<dyn PhysicalExpr>, digits: &Arc<dyn PhysicalExpr>) -> Result<Digits, Reason> {
     let Some(literal) = digits.downcast_ref::<LiteralExpr>() else {
         return Err(unsupported(expr, "a number of digits from a column has no device form"));

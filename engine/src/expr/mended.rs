@@ -1,4 +1,4 @@
-//! Aggregates of DataFusion's with accumulators of ours on the CPU; on the device they have forms of their own.
+//! DataFusion aggregates with accumulators of the engine on the CPU; on the device they have other forms.
 //!
 //!   max, min   compare floats by their total order in groups, too   `ordered.rs`, `mends::extremes`
 //!   sum        of whole numbers is an error beyond 64 bits          `checked.rs`, `mends::sums`
@@ -19,32 +19,32 @@ use datafusion::logical_expr::{
 use crate::expr::checked::{self, Checked, Groups, Once};
 use crate::expr::ordered::Floats;
 
-/// The function in the place of `max` or `min`.
+/// The replacement for `max` or `min`.
 pub(crate) fn ordered(of: Arc<AggregateUDF>) -> Arc<AggregateUDF> {
     Arc::new(AggregateUDF::new_from_impl(Mended { of, how: How::Ordered }))
 }
 
-/// The function in the place of `sum`, for whole numbers.
+/// The replacement for `sum` over integers.
 pub(crate) fn checked(of: Arc<AggregateUDF>) -> Arc<AggregateUDF> {
     Arc::new(AggregateUDF::new_from_impl(Mended { of, how: How::Checked }))
 }
 
-/// True for what [`ordered`] and [`checked`] make.
+/// True for functions made by [`ordered`] and [`checked`].
 pub(crate) fn is_mended(function: &AggregateUDF) -> bool {
     function.inner().downcast_ref::<Mended>().is_some()
 }
 
-/// The function in whose place a mended one is; any other as it is.
+/// The function that a mended one replaces; any other function unchanged.
 pub(crate) fn bare(function: &Arc<AggregateUDF>) -> &Arc<AggregateUDF> {
     function.inner().downcast_ref::<Mended>().map_or(function, |mended| &mended.of)
 }
 
-/// True for what [`checked`] makes.
+/// True for functions made by [`checked`].
 pub(crate) fn is_checked(function: &AggregateUDF) -> bool {
     function.inner().downcast_ref::<Mended>().is_some_and(|mended| mended.how == How::Checked)
 }
 
-/// One of DataFusion's aggregates with accumulators of ours.
+/// A DataFusion aggregate with accumulators of the engine.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Mended {
     of: Arc<AggregateUDF>,
@@ -55,7 +55,7 @@ struct Mended {
 enum How {
     /// Floats of groups are compared by their total order.
     Ordered,
-    /// Sums are made in 128 bits.
+    /// Sums are computed in 128 bits.
     Checked,
 }
 

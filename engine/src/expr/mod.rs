@@ -3,11 +3,13 @@
 //!   l_extendedprice@1 * (1 - l_discount@2)   ──►  graph nodes with types and proven ranges
 //!   l_shipmode@3 IN ('MAIL', 'SHIP')         ──►  lookup table over l_shipmode's dictionary
 //!
-//! Semantics  DataFusion's, node by node; what cannot be had exactly is a [`Reason`], never an approximation.
+//! Semantics  DataFusion's, node by node; an expression without an exact form is a [`Reason`], never an approximation.
 //! Strings    any deterministic expression over one dictionary column is evaluated by DataFusion on the dictionary's
-//!            values, and applied by code. Lists, structures and maps are such columns, too. Without a dictionary they are texts, with functions of their own (text.rs, regex.rs).
-//! Errors     overflow, division by zero and failed casts raise the device's error flag; the CPU then gives the message.
-//! Pure       lowering allocates nothing on a device; the same call judges at plan time and compiles at run time.
+//!            values, and applied by code. Lists, structures and maps are such columns, too. Strings without a
+//!            dictionary are texts, with functions of their own (text.rs, regex.rs).
+//! Errors     overflow, division by zero and failed casts raise the device's error flag; the CPU then reports the
+//!            error.
+//! Pure       lowering allocates no device memory; the same call judges at plan time and compiles at run time.
 
 pub(crate) mod arithmetic;
 pub(crate) mod build;
@@ -70,7 +72,7 @@ use crate::expr::sketch::SketchExpr;
 pub struct Value {
     pub node: NodeId,
     pub data_type: DataType,
-    /// For strings and nested values: what the codes mean.
+    /// For strings and nested values: the dictionary of the codes.
     pub dictionary: Option<DictionaryId>,
 }
 
@@ -133,24 +135,24 @@ impl Scope {
 /// Lowers expressions of one pipeline into one graph.
 pub struct Lowering<'d> {
     pub graph: Graph,
-    /// Parameter slots: their types, and what fills them.
+    /// Parameter slots: their types and their values.
     pub parameters: Vec<(Ty, Parameter)>,
     /// Lookup tables, in the order of their numbers in the graph.
     pub lookups: Vec<LookupTable>,
-    /// Join tables, likewise: what segment `.0` built.
+    /// Join tables, likewise; segment `.0` built the table.
     pub tables: Vec<(usize, TableSpec)>,
     pub dictionaries: &'d mut Dictionaries,
     columns: Vec<ColumnInfo>,
-    /// Expressions around the one that is lowered.
+    /// Number of expressions around the one being lowered.
     depth: usize,
 }
 
-/// Expressions within one another: each takes room on the stack, here and where its code is written.
+/// Maximum depth of nested expressions: each level takes space on the stack, here and in code generation.
 const MOST_NESTED: usize = 128;
-/// Why an expression over lists has no device form.
+/// Reason for expressions over lists, which have no device form.
 pub(crate) const LISTS_ARE_CARRIED: &str =
     "lists and structures that are made of rows leave the device before anything reads them";
-/// So many operands of AND or OR are taken as a list, and not as expressions within one another.
+/// Maximum operands of AND or OR that are lowered as nested expressions; a longer chain is lowered as a list.
 const LONG_CHAIN: usize = 32;
 
 impl<'d> Lowering<'d> {
@@ -160,7 +162,7 @@ impl<'d> Lowering<'d> {
         Self { graph: Graph::new(), parameters, lookups, tables, dictionaries, columns: columns.to_vec(), depth: 0 }
     }
 
-    /// The input columns as a scope. A column becomes a node when it is first asked for.
+    /// The input columns as a scope.
     pub fn scope(&mut self) -> Scope {
         let columns = self.columns.clone();
         let values = columns.into_iter().enumerate().map(|(index, column)| {
@@ -174,7 +176,7 @@ impl<'d> Lowering<'d> {
         Scope::new(values.collect())
     }
 
-    /// What is known of a value, as a column of the next node.
+    /// A value described as a column of the next node.
     pub fn info(&self, name: &str, value: &Value) -> ColumnInfo {
         let ty = self.graph.ty(value.node);
         let form = match value.dictionary {
@@ -194,7 +196,8 @@ impl<'d> Lowering<'d> {
         }
     }
 
-    /// Lowers an expression whose value is carried as it is: a column of lists may be one, which nothing computes with.
+    /// Lowers an expression whose value is carried unchanged: it may be a column of lists, which no expression computes
+    /// with.
     pub fn carried(&mut self, expr: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Result<Value, Reason> {
         match expr.downcast_ref::<Column>() {
             Some(column) => scope.column(column.index()),
@@ -231,7 +234,7 @@ impl<'d> Lowering<'d> {
             return self.literal(expr, literal.value());
         }
         if let Some(cast) = expr.downcast_ref::<CastExpr>() {
-            // Another string type is the same codes.
+            // Another string type has the same codes.
             let of = self.lower(cast.expr(), scope);
             if let Ok(of) = &of
                 && cast::same_strings(&of.data_type, cast.cast_type())
@@ -240,7 +243,7 @@ impl<'d> Lowering<'d> {
             }
         }
         if expr.is::<DynamicFilterPhysicalExpr>() {
-            // It drops rows early that a join or a limit above drops anyway. Nobody updates it for a device.
+            // It drops rows early that a join or a limit above drops anyway. No update of it reaches the device.
             return self.literal(expr, &ScalarValue::Boolean(Some(true)));
         }
         if let Some(value) = self.over_dictionary(expr, scope)? {
@@ -300,7 +303,7 @@ impl<'d> Lowering<'d> {
             let of = self.lower(of.arg(), scope)?;
             self.graph.not(of.node)
         } else if let Some(of) = expr.downcast_ref::<NegativeExpr>() {
-            // A constant that DataFusion could not fold is one whose negation it refuses.
+            // DataFusion leaves a constant unfolded only if it refuses the negation.
             if of.arg().is::<LiteralExpr>() {
                 return Err(unsupported(expr, "a constant has no device form where DataFusion does not fold it"));
             }
@@ -326,7 +329,7 @@ impl<'d> Lowering<'d> {
         expr.data_type(&scope.schema).map_err(|e| unsupported(expr, &e.strip_backtrace()))
     }
 
-    /// A literal: a parameter slot, or for strings and nested values the one value of a dictionary.
+    /// A literal: a parameter slot, or for strings and nested values a dictionary with this single value.
     fn literal(&mut self, expr: &Arc<dyn PhysicalExpr>, value: &ScalarValue) -> Result<Value, Reason> {
         let data_type = value.data_type();
         if is_coded(&data_type) {
@@ -378,7 +381,7 @@ impl<'d> Lowering<'d> {
         self.graph.literal(slot as u32, ty)
     }
 
-    /// The one value of an uncorrelated subquery. The node that runs subqueries has found it before anything above it is launched.
+    /// The value of an uncorrelated subquery. The node that runs subqueries has evaluated it before any launch above.
     fn subquery(&mut self, expr: &Arc<dyn PhysicalExpr>, data_type: DataType) -> Result<Value, Reason> {
         if is_coded(&data_type) {
             return self.coded_subquery(expr, data_type);
@@ -388,8 +391,9 @@ impl<'d> Lowering<'d> {
         Ok(Value { node, data_type, dictionary: None })
     }
 
-    /// The same for a string or a nested value: the one value of a dictionary, and whether it is that or NULL as a parameter. At plan time the value
-    /// is not there yet, and its place is kept; a plan that is kept for other runs has no such subquery.
+    /// Like [`subquery`](Self::subquery), for a string or a nested value: a dictionary with this single value, and a
+    /// parameter that is its code or NULL. At plan time the value is not known, and a placeholder is used; a plan that
+    /// is kept for other runs has no such subquery.
     fn coded_subquery(&mut self, expr: &Arc<dyn PhysicalExpr>, data_type: DataType) -> Result<Value, Reason> {
         let value = match expr.evaluate(&RecordBatch::new_empty(Arc::new(Schema::empty()))) {
             Ok(ColumnarValue::Scalar(value)) if !value.is_null() => Some(value),
@@ -439,7 +443,7 @@ impl<'d> Lowering<'d> {
         Ok(Value { node, data_type, dictionary })
     }
 
-    /// Lowers several expressions that must mean the same: one type, and for strings and nested values one dictionary.
+    /// Lowers several expressions to one type, and strings and nested values to one dictionary.
     pub(crate) fn results(
         &mut self,
         whole: &Arc<dyn PhysicalExpr>,
@@ -488,7 +492,7 @@ impl<'d> Lowering<'d> {
             return self.text_in_list(expr, &of, list, scope);
         }
         if is_coded(&of.data_type) {
-            // Of one column it would be a lookup: these are brought into one dictionary, or are texts.
+            // Strings of one column would be a lookup; these are merged into one dictionary, or are texts.
             let all: Vec<&Arc<dyn PhysicalExpr>> = [list.expr()].into_iter().chain(list.list()).collect();
             let (mut nodes, _) = self.results(expr, &all, &of.data_type, scope)?;
             let items = nodes.split_off(1);
@@ -510,7 +514,7 @@ impl<'d> Lowering<'d> {
         Ok(Value { node, data_type: DataType::Boolean, dictionary: None })
     }
 
-    /// Two values that can be compared: of one type, and strings as codes into one dictionary.
+    /// Two comparable values: of one type, and strings as codes into one dictionary.
     fn same_meaning(&mut self, expr: &Arc<dyn PhysicalExpr>, a: Value, b: Value) -> Result<(Value, Value), Reason> {
         if self.is_text(&a) || self.is_text(&b) {
             return self.both_texts(expr, a, b);
@@ -522,7 +526,8 @@ impl<'d> Lowering<'d> {
         }
     }
 
-    /// A value to order by in a state that is kept: numbers as they are, strings and nested values by their rank in the dictionary.
+    /// A value to order by in a kept state: numbers unchanged, strings and nested values by their rank in the
+    /// dictionary.
     pub fn sort_key(&mut self, key: &PhysicalSortExpr, scope: &Scope) -> Result<Value, Reason> {
         let expr = &key.expr;
         let value = self.lower(expr, scope)?;
@@ -590,13 +595,13 @@ impl<'d> Lowering<'d> {
         Ok(Value { node: node.map_err(|e| refused(expr, &e))?, data_type, dictionary: None })
     }
 
-    /// AND or OR. An error of the right operand stands even where the left one decides: DataFusion evaluates the right
-    /// operand over all rows of a batch unless few of them need it, so it is asked.
+    /// AND or OR. An error of the right operand is raised even if the left operand decides: DataFusion evaluates the
+    /// right operand over all rows of a batch unless few rows need it, so the CPU has to decide.
     fn logic(&mut self, and: bool, left: NodeId, right: NodeId) -> Result<NodeId, GraphError> {
         if and { self.graph.and(left, right) } else { self.graph.or(left, right) }
     }
 
-    /// The same for many operands, neighbours first, so that they lie within few others.
+    /// Like [`logic`](Self::logic), for many operands: combines neighbors first, which keeps the nesting shallow.
     fn chained(&mut self, and: bool, mut nodes: Vec<NodeId>) -> Result<NodeId, GraphError> {
         while nodes.len() > 1 {
             let pairs = nodes.chunks(2).map(|pair| match pair {
@@ -609,7 +614,7 @@ impl<'d> Lowering<'d> {
     }
 }
 
-/// The operands of AND or OR, if there are many in a row.
+/// The operands of AND or OR, if they form a long chain.
 fn long_chain(binary: &BinaryExpr) -> Option<Vec<&Arc<dyn PhysicalExpr>>> {
     let op = binary.op();
     if !matches!(op, Operator::And | Operator::Or) {
@@ -626,7 +631,8 @@ fn long_chain(binary: &BinaryExpr) -> Option<Vec<&Arc<dyn PhysicalExpr>>> {
     (operands.len() > LONG_CHAIN).then_some(operands)
 }
 
-/// The type of a literal: wide enough for its number of digits, so that another constant of that size compiles nothing.
+/// The type of a literal: wide enough for its number of digits, so that another constant of that size needs no new
+/// compilation.
 fn digits(repr: Repr, value: i128) -> Ty {
     let mut limit: i128 = 10;
     while limit <= value.unsigned_abs().min(i128::MAX as u128) as i128 {

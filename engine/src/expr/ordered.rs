@@ -1,6 +1,6 @@
-//! The greatest and the least float of each group, by the total order of floats.
+//! The greatest and the least float of each group, in the total order of floats.
 //!
-//! Floats are compared as whole numbers of 64 bits that have their order, by DataFusion's accumulator for these.
+//! Floats are compared as 64-bit integers in the same order, by DataFusion's accumulator for integers.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use datafusion::arrow::datatypes::{DataType, Float64Type, Int64Type};
 use datafusion::error::Result;
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 
-/// An accumulator of whole numbers that stand for floats of a type.
+/// An accumulator of integers that represent floats of a type.
 pub(super) struct Floats {
     pub keys: Box<dyn GroupsAccumulator>,
     pub of: DataType,
 }
 
-/// Bits of a float as a number that has its place in the total order; its own inverse.
+/// Bits of a float as an integer that sorts in total order; its own inverse.
 fn turned(bits: i64) -> i64 {
     bits ^ ((bits >> 63) as u64 >> 1) as i64
 }

@@ -2,8 +2,9 @@
 //!
 //!   overlay(s placing t from p for n)   ──►  concatenate(left(s, p - 1), t, substring(s, p + n, all))
 //!
-//! NULL     where any argument is.
-//! Numbers  beyond what a text can have are cut to that: sums of them stay within 64 bits. A place below 1 is an error, as DataFusion says.
+//! NULL     if any argument is NULL.
+//! Numbers  are clamped to the length that a text can have: sums of them stay within 64 bits. A position below 1 is an
+//!          error, as in DataFusion.
 
 use std::sync::Arc;
 
@@ -66,7 +67,7 @@ fn laid_over(
     (place, number): (NodeId, NodeId),
 ) -> Result<NodeId, GraphError> {
     let (zero, one) = (graph.integer(0, Repr::I64), graph.integer(1, Repr::I64));
-    // Beside a NULL no place is looked at; the result is NULL through it.
+    // If another argument is NULL, the position is not checked; the result is NULL.
     let mut there = graph.boolean(true);
     for argument in [text, characters, number] {
         let valid = graph.test(Test::IsNotNull, argument)?;
@@ -88,7 +89,7 @@ fn laid_over(
     graph.text(TextFunction::Concatenate { strict: true }, &[first, characters, rest])
 }
 
-/// A number cut to what characters of a text there can be, on either side of 0.
+/// A number clamped to the length that a text can have, on either side of 0.
 fn within_a_text(graph: &mut Graph, number: NodeId) -> Result<NodeId, GraphError> {
     let (low, high) = (graph.integer(-LIMIT, Repr::I64), graph.integer(LIMIT, Repr::I64));
     let below = graph.compare(Comparison::Less, number, low)?;
@@ -96,5 +97,5 @@ fn within_a_text(graph: &mut Graph, number: NodeId) -> Result<NodeId, GraphError
     graph.case(vec![(below, low), (above, high)], Some(number))
 }
 
-/// More characters than a text can have.
+/// Number of characters that exceeds any text.
 const LIMIT: i128 = MAX_TEXT_BYTES as i128 + 1;

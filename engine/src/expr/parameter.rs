@@ -1,7 +1,7 @@
-//! Parameters of a pipeline: values that its code reads from where each launch puts them.
+//! Parameters of a pipeline: values that its code reads from the arguments of each launch.
 //!
-//!   x < 24             slot of "two digits", filled with 24: another constant of that size compiles nothing
-//!   x < (SELECT …)     slot of the subquery's type, filled with what this run's subquery gave
+//!   x < 24             slot of "two digits", filled with 24: another constant of that size needs no new compilation
+//!   x < (SELECT …)     slot of the subquery's type, filled with the value of this run's subquery
 //!
 //! NULL     a subquery without a row is NULL.
 
@@ -17,17 +17,17 @@ use crate::column::scalar_integer;
 use crate::error::EngineError;
 use crate::subqueries::Subqueries;
 
-/// What a parameter slot is filled with.
+/// Value of a parameter slot.
 #[derive(Debug, Clone)]
 pub enum Parameter {
-    /// The same in each run.
+    /// A constant, equal in each run.
     Value(Literal),
-    /// The one value of this scalar subquery, which is each run's own.
+    /// The value of this scalar subquery, which each run evaluates.
     Subquery(Arc<dyn PhysicalExpr>),
 }
 
 impl Parameter {
-    /// What a launch of a run puts there.
+    /// The value that a launch of a run passes.
     ///
     /// # Errors
     /// DataFusion's: the subquery has no value yet.
@@ -42,7 +42,7 @@ impl Parameter {
         }
     }
 
-    /// True if both fill a slot with the same in each run.
+    /// True if both have equal values in each run.
     pub(super) fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Value(Literal::F32(a)), Self::Value(Literal::F32(b))) => a.to_bits() == b.to_bits(),
@@ -54,7 +54,7 @@ impl Parameter {
     }
 }
 
-/// A value as a parameter has it; `None` for types without one.
+/// A value as a parameter; `None` for types without one.
 fn literal(value: &ScalarValue) -> Option<Literal> {
     Some(match value {
         value if value.is_null() => Literal::Null,

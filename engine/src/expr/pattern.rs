@@ -1,9 +1,9 @@
-//! Patterns of LIKE from a column: what the kernels match by, for each value of the pattern's dictionary.
+//! LIKE patterns from a column: the form that the kernels match, for each value of the pattern's dictionary.
 //!
 //!   'a_c%'  ──►  a · ONE_CHARACTER · c · ANY_CHARACTERS        bytes that are no text
 //!
-//! NULL     is NULL.
-//! Errors   in any case, a pattern outside ASCII has no device form: the CPU matches it.
+//! NULL     stays NULL.
+//! Errors   a pattern of ILIKE outside ASCII has no device form: the CPU matches it.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -19,7 +19,7 @@ use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use millpond_kernels::codegen::ir::{ANY_CHARACTERS, ONE_CHARACTER};
 
-/// A pattern as the kernels take it. A backslash makes the next character stand for itself; at the end it is one.
+/// A pattern in the kernels' form. A backslash escapes the next character; at the end it stands for itself.
 pub(super) fn coded(pattern: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(pattern.len());
     let mut characters = pattern.chars();
@@ -45,7 +45,7 @@ pub(super) fn coded(pattern: &str) -> Vec<u8> {
 #[derive(Debug, Eq)]
 pub(super) struct PatternExpr {
     pub of: Arc<dyn PhysicalExpr>,
-    /// For ILIKE: in lower case.
+    /// For ILIKE: the coded form is in lower case.
     pub any_case: bool,
 }
 

@@ -1,13 +1,14 @@
 //! Regular expressions over strings without a dictionary: automata that the device walks, byte by byte.
 //!
-//!   url ~ '^https?://'                   ──►  match(url, automata)             automata: a constant of bytes, made once for each pattern
-//!   regexp_replace(s, '[0-9]+', '#')     ──►  replace(s, automata, '#')        both directions: where matches end, where they begin
+//!   url ~ '^https?://'                   ──►  match(url, automata)       automata: constant bytes, one per pattern
+//!   regexp_replace(s, '[0-9]+', '#')     ──►  replace(s, automata, '#')  both directions: ends and starts of matches
 //!
-//! Same      patterns, flags, Unicode and preferences as DataFusion's, which has them from the `regex` crate.
-//! NULL      of any argument is NULL; NULL flags of `regexp_like` are none.
-//! Constants patterns, flags and replacements. Another pattern is the same structure and compiles nothing.
-//! CPU       groups that are asked for (`$1`, `\1`, a subexpression); automata of more than 256 KiB; patterns that DataFusion refuses.
-//!           A boundary of words (`\b`) is known in ASCII alone: where a text has another character there, the CPU takes over.
+//! Same      patterns, flags, Unicode and preferences as in DataFusion, which uses the `regex` crate.
+//! NULL      of any argument is NULL; NULL flags of `regexp_like` mean no flags.
+//! Constants patterns, flags and replacements. Another pattern has the same structure, and needs no new compilation.
+//! CPU       references to groups (`$1`, `\1`, a subexpression); automata of more than 256 KiB; patterns that
+//!           DataFusion refuses. Word boundaries (`\b`) are exact in ASCII alone: if a text has another character
+//!           there, the CPU takes over.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -25,12 +26,12 @@ use crate::column::is_characters;
 use crate::expr::{Lowering, Scope, Value, refused, unsupported};
 use crate::reason::Reason;
 
-/// Patterns whose automata are kept; beyond that all are forgotten.
+/// Maximum number of patterns whose automata are cached; beyond it the cache is cleared.
 const MOST_KEPT: usize = 64;
 
 type Kept = HashMap<(String, bool), Result<Arc<Automata>, String>>;
 
-/// The automata of a pattern, made when it is first asked for.
+/// The automata of a pattern, built on the first request.
 fn known(pattern: &str, places: bool) -> Result<Arc<Automata>, String> {
     static KEPT: LazyLock<Mutex<Kept>> = LazyLock::new(Mutex::default);
     let key = (pattern.to_string(), places);
@@ -63,14 +64,14 @@ pub(super) fn of_ilike(pattern: &str) -> String {
             '\\' => characters.next().unwrap_or('\\'),
             own => own,
         };
-        // A string takes all that is written into it.
+        // Writing to a string cannot fail.
         let _ = write!(expression, "\\x{{{:x}}}", u32::from(own));
     }
     expression.push('$');
     expression
 }
 
-/// True for a replacement that names a group of its pattern.
+/// True for a replacement that refers to a group of its pattern.
 fn names_group(replacement: &str) -> bool {
     let digit = |pair: &[u8]| pair[0] == b'\\' && pair[1].is_ascii_digit();
     replacement.contains('$') || replacement.as_bytes().windows(2).any(digit)
@@ -102,7 +103,7 @@ impl Lowering<'_> {
         Ok(Some(Value { node, data_type: DataType::Boolean, dictionary: None }))
     }
 
-    /// Functions of regular expressions; `None` for others.
+    /// Functions of regular expressions; `None` for other functions.
     pub(super) fn regex_function(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -140,7 +141,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Whether `of` matches somewhere.
+    /// Whether `of` matches anywhere.
     pub(super) fn matched(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -153,7 +154,7 @@ impl Lowering<'_> {
         self.graph.text(TextFunction::RegexMatch { quits }, &[of, own]).map_err(|e| refused(expr, &e))
     }
 
-    /// `regexp_count` and `regexp_instr`; `None` where an argument is NULL.
+    /// `regexp_count` and `regexp_instr`; `None` if an argument is NULL.
     fn measured(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -194,7 +195,7 @@ impl Lowering<'_> {
         Ok(Some(node))
     }
 
-    /// `regexp_replace`; `None` where an argument is NULL.
+    /// `regexp_replace`; `None` if an argument is NULL.
     fn replaced(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -222,7 +223,7 @@ impl Lowering<'_> {
         node.map(Some).map_err(|e| refused(expr, &e))
     }
 
-    /// The string that is searched, as a text.
+    /// The searched string, as a text.
     fn subject(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -236,7 +237,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The automata of a pattern as a constant, and whether there are texts for which they cannot say.
+    /// The automata of a pattern as a constant, and whether they cannot decide some texts.
     fn automata(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -253,7 +254,7 @@ impl Lowering<'_> {
     }
 }
 
-/// A string argument that is the same in every row; `None` where it is NULL.
+/// A constant string argument; `None` if it is NULL.
 fn constant(expr: &Arc<dyn PhysicalExpr>, of: &Arc<dyn PhysicalExpr>, what: &str) -> Result<Option<String>, Reason> {
     let literal = of.downcast_ref::<LiteralExpr>().map(LiteralExpr::value);
     match literal.and_then(|value| value.try_as_str()) {

@@ -1,8 +1,9 @@
-//! What a value does to DataFusion's HyperLogLog sketch: the register that it goes to, and the run that it brings there.
+//! A value's contribution to DataFusion's HyperLogLog sketch: the number of its register, and its run for that
+//! register.
 //!
-//!   x ─► hash of 64 bits ─► register: the lowest 14 · run: zero bits at the low end of the rest, and one
+//!   x ─► hash of 64 bits ─► register: the lowest 14 bits · run: trailing zero bits of the rest, plus one
 //!
-//! Equal     the hash is DataFusion's, with its fixed seed, so that a register holds what it holds there.
+//! Equal     the hash is DataFusion's, with its fixed seed, so that registers have the same contents there.
 //! Strings   DataFusion hashes the values of the dictionary; a string without one has no device form here.
 
 use std::fmt;
@@ -21,18 +22,18 @@ use millpond_kernels::codegen::ir::{Arithmetic, Bitwise, Graph, GraphError, Node
 use crate::expr::{Lowering, Scope, Value, refused};
 use crate::reason::Reason;
 
-/// Bits of a hash that are the number of a register.
+/// Number of hash bits that select a register.
 const REGISTER_BITS: u32 = 14;
 pub(crate) const REGISTERS: u64 = 1 << REGISTER_BITS;
-/// Bits that a run is of.
+/// Number of hash bits that determine the run.
 pub(crate) const RUN_BITS: u32 = u64::BITS - REGISTER_BITS;
 
-/// The state of DataFusion's hasher before a value comes, what its upper half is mixed with, and its last factor.
+/// Initial state of DataFusion's hasher, the constant that its upper half is mixed with, and its last factor.
 const SEED: u64 = 0x082e_fa98_ec4e_6c89;
 const UPPER: u64 = 0xc0ac_29b7_c97c_50dd;
 const LAST: u64 = 0x243f_6a88_85a3_08d3;
 
-/// Which number a hash gives.
+/// Number that is taken from a hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SketchPart {
     /// `UInt16`.
@@ -41,7 +42,7 @@ pub enum SketchPart {
     Run,
 }
 
-/// What a value of `of` does to a sketch; NULL does nothing.
+/// A value's register or run in a sketch; NULL has none.
 #[derive(Debug, Clone, Eq)]
 pub struct SketchExpr {
     pub part: SketchPart,
@@ -49,7 +50,7 @@ pub struct SketchExpr {
 }
 
 impl Lowering<'_> {
-    /// The register or the run of a number. Those of a string's come from its dictionary, and never here.
+    /// The register or the run of a number. Those of a string come from its dictionary, not from here.
     pub(crate) fn sketch(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -103,7 +104,7 @@ fn unsigned(graph: &mut Graph, value: NodeId) -> Result<NodeId, GraphError> {
     graph.convert(value, Repr::U64, Overflow::Wrap)
 }
 
-/// The two halves of a product of 128 bits, one or the other (`U64`).
+/// Exclusive OR of the two halves of a 128-bit product (`U64`).
 fn folded_product(graph: &mut Graph, a: NodeId, b: NodeId) -> Result<NodeId, GraphError> {
     let low_half = |graph: &mut Graph, of| {
         let mask = graph.integer(u32::MAX.into(), Repr::U64);
@@ -120,7 +121,7 @@ fn folded_product(graph: &mut Graph, a: NodeId, b: NodeId) -> Result<NodeId, Gra
     let (b_low, b_high) = (low_half(graph, b)?, high_half(graph, b)?);
     let (lows, highs) = (multiply(graph, a_low, b_low)?, multiply(graph, a_high, b_high)?);
     let (one, other) = (multiply(graph, a_low, b_high)?, multiply(graph, a_high, b_low)?);
-    // What lies at bit 32 and above.
+    // Bits 32 and above.
     let mut middle = high_half(graph, lows)?;
     let mut high = highs;
     for cross in [one, other] {
@@ -134,7 +135,7 @@ fn folded_product(graph: &mut Graph, a: NodeId, b: NodeId) -> Result<NodeId, Gra
     graph.bitwise(Bitwise::Xor, low, high)
 }
 
-/// The number of the register (`U16`).
+/// The register's number (`U16`).
 fn register(graph: &mut Graph, hash: NodeId) -> Result<NodeId, GraphError> {
     let mask = graph.integer((REGISTERS - 1).into(), Repr::U64);
     let register = graph.bitwise(Bitwise::And, hash, mask)?;
@@ -149,7 +150,7 @@ fn run(graph: &mut Graph, hash: NodeId) -> Result<NodeId, GraphError> {
     let rest = graph.bitwise(Bitwise::Or, rest, end)?;
     let zero = graph.integer(0, Repr::U64);
     let minus = graph.arithmetic(Arithmetic::Subtract, zero, rest, Overflow::Wrap)?;
-    // The lowest bit alone is a power of two, and a float's exponent says which.
+    // The lowest bit alone is a power of two, and a float's exponent is its position.
     let lowest = graph.bitwise(Bitwise::And, rest, minus)?;
     let power = graph.convert(lowest, Repr::F64, Overflow::Wrap)?;
     let bits = graph.float_key(power)?;

@@ -1,12 +1,12 @@
-//! Strings without a dictionary: comparisons, LIKE, searches, measures and parts, on the device itself.
+//! Strings without a dictionary: comparisons, LIKE, searches, lengths and parts, on the device itself.
 //!
-//!   o_comment NOT LIKE '%special%requests%'   ──►  not(like(column, constant))        % and _ as bytes that no text has
+//!   o_comment NOT LIKE '%special%requests%'   ──►  not(like(column, constant))       % and _ as bytes that no text has
 //!   substr(c_phone, 1, 2) IN ('13', '31')     ──►  in_list(substring(column, 1, 2), constants)
 //!   coalesce(p_name, p_type)                  ──►  p_type's codes become texts by a table of its dictionary's values
 //!
-//! Constants  are tables of texts: another one is the same structure and compiles nothing.
-//! Bytes      functions give parts of texts that are there, or new ones in an arena of the launch.
-//! Cases      of letters beyond ASCII by a table; where a letter becomes a longer one, or depends on its neighbours, the CPU
+//! Constants  are tables of texts: another constant has the same structure, and needs no new compilation.
+//! Bytes      functions return parts of existing texts, or new ones in an arena of the launch.
+//! Cases      of letters beyond ASCII use a table; if a letter becomes longer, or depends on its neighbors, the CPU
 //!            takes over.
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::expr::regex::of_ilike;
 use crate::expr::{Lowering, Scope, Value, refused, unsupported};
 use crate::reason::Reason;
 
-/// A list of more strings has no form without a dictionary: each is a comparison.
+/// Maximum strings of an IN list without a dictionary: each is a comparison.
 const MOST_LISTED: usize = 64;
 
 impl Lowering<'_> {
@@ -36,7 +36,7 @@ impl Lowering<'_> {
         self.graph.ty(value.node).repr == Repr::Text
     }
 
-    /// A string as a text, if it is codes until now.
+    /// A string as a text; codes are looked up.
     ///
     /// # Errors
     /// Why its codes have no texts.
@@ -56,7 +56,7 @@ impl Lowering<'_> {
         self.graph.lookup(value.node, table, ty).map_err(|e| refused(expr, &e))
     }
 
-    /// Constant texts: entries of one table.
+    /// Constant texts, as entries of one table.
     fn constant_texts(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -80,7 +80,7 @@ impl Lowering<'_> {
         nodes.first().copied().ok_or_else(|| unsupported(expr, "a constant without a value"))
     }
 
-    /// Two strings, one of which is a text, as texts.
+    /// Two strings as texts; at least one of them is a text already.
     pub(super) fn both_texts(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -241,7 +241,7 @@ impl Lowering<'_> {
         Ok(Value { node, data_type: DataType::Boolean, dictionary: None })
     }
 
-    /// A function of strings that no one dictionary has an answer to; `None` if it is none of these.
+    /// A function of strings that a single dictionary cannot answer; `None` for other functions.
     pub(super) fn text_function(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -291,7 +291,7 @@ impl Lowering<'_> {
         for argument in arguments {
             values.push(self.lower(argument, scope)?);
         }
-        // Characters are those of text; bytes that need not be text have none.
+        // Only text has characters; arbitrary bytes have none.
         let text = is_characters;
         let checked = if matches!(known, Concatenate { .. } | Join) { values.len() } else { 1 };
         if let Some(value) = values[..checked].iter().find(|value| known != OfCode && !text(&value.data_type)) {
@@ -306,7 +306,7 @@ impl Lowering<'_> {
             });
         }
         match (known, of.len()) {
-            // To the end: more characters than there can be.
+            // Up to the end: more characters than a text can have.
             (Substring, 2) => of.push(self.graph.integer(i64::MAX.into(), Repr::I64)),
             (TrimStart | TrimEnd | TrimBoth, 1) | (PadStart | PadEnd, 2) => {
                 of.push(self.constant_bytes(expr, b" ".to_vec())?);
@@ -323,7 +323,7 @@ impl Lowering<'_> {
 }
 
 impl Lowering<'_> {
-    /// `left || right`: NULL where either is.
+    /// `left || right`: NULL if either is NULL.
     pub(super) fn strung(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -337,7 +337,7 @@ impl Lowering<'_> {
         let mut parts = Vec::with_capacity(2);
         for value in [left, right] {
             let node = self.as_text(expr, value)?;
-            // A chain of them is one.
+            // A chain of concatenations becomes one.
             match self.graph.node(node) {
                 Node::Text { function: TextFunction::Concatenate { strict: true }, of } => {
                     parts.extend(of.iter().copied())
@@ -350,7 +350,7 @@ impl Lowering<'_> {
         Ok(Value { node, data_type, dictionary: None })
     }
 
-    /// The first or the last of several strings in the order of their bytes; NULL only where all are.
+    /// The first or the last of several strings in the order of their bytes; NULL only if all are NULL.
     pub(super) fn extreme_text(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -374,7 +374,7 @@ impl Lowering<'_> {
         self.graph.extreme(&nodes, least).map_err(|e| refused(expr, &e))
     }
 
-    /// A text that says what an integer, a decimal, a boolean or a date is; `None` for other types.
+    /// An integer, a decimal, a boolean or a date as a text; `None` for other types.
     pub(super) fn said(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -395,7 +395,7 @@ impl Lowering<'_> {
                 let day = self.graph.convert(of.node, Repr::I64, Overflow::Fail).map_err(|e| refused(expr, &e))?;
                 self.graph.text(TextFunction::OfDate, &[day])
             }
-            // What does not fit 64 bits is left to the CPU.
+            // Values beyond 64 bits are left to the CPU.
             DataType::Decimal32(_, scale @ 0..)
             | DataType::Decimal64(_, scale @ 0..)
             | DataType::Decimal128(_, scale @ 0..) => {
@@ -412,7 +412,7 @@ impl Lowering<'_> {
         Ok(Some(Value { node, data_type: data_type.clone(), dictionary: None }))
     }
 
-    /// The integer that a text says; `None` for other types than integers.
+    /// The integer that a text represents; `None` for types that are not integers.
     pub(super) fn read_integer(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -432,7 +432,7 @@ impl Lowering<'_> {
     }
 }
 
-/// What a pattern asks for.
+/// Kind of match that a pattern needs.
 #[derive(Debug, Clone, PartialEq)]
 enum Form {
     Equal(Vec<u8>),
@@ -441,7 +441,7 @@ enum Form {
     Contains(Vec<u8>),
     /// [`ANY_CHARACTERS`] for `%`, [`ONE_CHARACTER`] for `_`.
     Pattern(Vec<u8>),
-    /// In any case, with letters that have their other case outside ASCII.
+    /// Regular expression for an ILIKE pattern outside ASCII.
     Expression(String),
 }
 

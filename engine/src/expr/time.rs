@@ -5,7 +5,7 @@
 //!   to_timestamp(f64)                  seconds to nanoseconds
 //!
 //! Zones    fields, periods, months and days are those of local time: see zone.rs.
-//! Errors   what leaves the calendar or 64 bits raises the error flag, except in date_bin, where it is NULL.
+//! Errors   results beyond the calendar or 64 bits raise the error flag, except in date_bin, where they are NULL.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use crate::reason::Reason;
 pub(super) const DAY_NANOS: i64 = 86_400_000_000_000;
 
 impl Lowering<'_> {
-    /// A function of dates and times, if `name` is one that has a device form.
+    /// A function of dates and times, if `name` has a device form.
     pub(super) fn time_function(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -119,7 +119,7 @@ impl Lowering<'_> {
         }))
     }
 
-    /// `of` as `to`, by way of another type.
+    /// Casts `of` to `to`, optionally via another type.
     fn cast_through(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -161,7 +161,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// An `Int32` argument.
+    /// The node of an `Int32` argument.
     fn whole(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -181,7 +181,7 @@ impl Lowering<'_> {
         let (unit, node) = match &of.data_type {
             DataType::Date64 if !fine => (KernelUnit::Millisecond, of.node),
             DataType::Time32(unit) | DataType::Time64(unit) if of_day => {
-                // A number that is no time of day has no fields.
+                // A number outside the day has no fields.
                 let unit = time_unit(unit);
                 let inside = Range::new(0, per_day(unit) - 1);
                 let node = if part == DatePart::Epoch {
@@ -205,7 +205,7 @@ impl Lowering<'_> {
             }
             _ => (self.calendar_unit(expr, of)?, of.node),
         };
-        // With a time zone hours and days go by way of nanoseconds, too; what is finer is cut off in UTC.
+        // With a time zone, hours and days go via nanoseconds, too; finer grains are cut off in UTC.
         let zoned = matches!(&of.data_type, DataType::Timestamp(_, Some(_)));
         let local = zoned && (coarse || matches!(grain, DateGrain::Hour | DateGrain::Day));
         let scale = per_day(KernelUnit::Nanosecond) / per_day(unit);
@@ -231,7 +231,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// A date or timestamp in the time of its own zone.
+    /// A date or timestamp in the local time of its own zone.
     fn local(&mut self, expr: &Arc<dyn PhysicalExpr>, of: &Value) -> Result<NodeId, Reason> {
         match &of.data_type {
             DataType::Timestamp(unit, name) => match zone(name) {
@@ -297,7 +297,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Differences of dates and timestamps, and sums with durations: `None` where the operands are neither.
+    /// Differences of dates and timestamps, and sums with durations; `None` for other operands.
     pub(super) fn time_arithmetic(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -376,7 +376,7 @@ impl Lowering<'_> {
         let sign_wide = i128::from(sign);
         let node = match &of.data_type {
             DataType::Date32 => {
-                // A date has no time of day: what is less than a day does not count.
+                // A date has no time of day: only whole days of the nanoseconds count.
                 let whole = i128::from(days) + i128::from(nanoseconds / DAY_NANOS);
                 let parts = IntervalParts {
                     months: self.months(months, sign),
@@ -400,14 +400,14 @@ impl Lowering<'_> {
                     let node = self.step_by_step(expr, of.node, unit, &zone, parts)?;
                     return Ok(Some(Value { node, data_type: of.data_type, dictionary: None }));
                 }
-                // Steps in one direction are one step; otherwise the first may leave the calendar.
+                // Steps in one direction are combined; otherwise the first of them may leave the calendar.
                 let (days, rest) = if (days < 0) == (rest < 0) { (days + rest, 0) } else { (days, rest) };
                 let parts = IntervalParts {
                     months: self.months(months, sign),
                     days: self.ticks(Repr::I64, days),
                     rest: self.ticks(Repr::I64, rest),
                 };
-                // Months are those of local time.
+                // Months are added in local time.
                 let zone = if months == 0 { Zone::Ahead(0) } else { zone };
                 let local = self.local_time(expr, of.node, unit, &zone)?;
                 let sum = self.graph.add_interval(local, time_unit(unit), parts).map_err(|e| refused(expr, &e))?;
@@ -427,8 +427,8 @@ impl Lowering<'_> {
         Ok(Some(Value { node, data_type: of.data_type, dictionary: None }))
     }
 
-    /// A timestamp plus months, days and ticks in a zone whose offset changes: months and days lead to a local time, which is to be
-    /// one instant.
+    /// A timestamp plus months, days and ticks in a zone whose offset changes: months and days lead to a local time,
+    /// which must be exactly one instant.
     fn step_by_step(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -463,8 +463,8 @@ impl Lowering<'_> {
     }
 }
 
-/// The beginning of a timestamp's bin of `stride` months, counted from `origin` (nanoseconds): in months it is found by the
-/// numbers of months alone, and the bin before it is meant where the origin is later in its month.
+/// The start of a timestamp's bin of `stride` months, counted from `origin` (nanoseconds). The bin is found by month
+/// numbers alone; if its start is later than the timestamp, the bin before it is used.
 fn month_bin(
     graph: &mut Graph,
     of: NodeId,

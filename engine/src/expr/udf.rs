@@ -1,16 +1,16 @@
-//! Scalar functions of one's own, on the device: a body in PTX, or built from expressions, next to the CPU's.
+//! User-defined scalar functions on the device: a body in PTX, or built from expressions, beside the CPU body.
 //!
 //!   ScalarUDF (CPU body) + DeviceFunction (device body) ── register ──► SELECT haversine(a, b, c, d) …
-//!                                                                            ├─ device subtree: the function's PTX, called by the pipeline
-//!                                                                            └─ anything on the CPU: the CPU body
+//!                                                                            ├─ device subtree: the function's PTX
+//!                                                                            └─ any CPU node: the CPU body
 //!
-//! Which     the device body runs where the call has the declared types and the operator runs on the device. Everything else,
-//!           such as constants, fallbacks and other argument types, uses the CPU body. Both must agree.
-//! NULL      strict: NULL in, NULL out, and the device body never meets a NULL. Otherwise the body gets each argument's
-//!           validity and says whether its result is valid.
-//! PTX       the text is parsed and checked when the function is made, and its parameters compared with the declared types;
-//!           [`millpond_kernels::codegen::function`] says how values are passed. It runs in the pipeline's own kernel: what
-//!           it does to memory is its own affair.
+//! Which     the device body runs if the call has the declared types and the operator runs on the device. Everything
+//!           else, such as constants, fallbacks and other argument types, uses the CPU body. Both must agree.
+//! NULL      strict: NULL in, NULL out, and the device body receives no NULL. Otherwise the body receives each
+//!           argument's validity and returns whether its result is valid.
+//! PTX       the text is parsed and checked when the function is created, and its parameters are compared with the
+//!           declared types; [`millpond_kernels::codegen::function`] describes how values are passed. It runs in the
+//!           pipeline's own kernel: it is responsible for its own memory accesses.
 //! Errors    name the function, and the line of the PTX.
 
 use std::hash::{Hash, Hasher};
@@ -32,35 +32,35 @@ use millpond_kernels::codegen::{Function, FunctionError, Nulls};
 use crate::column::{is_string, number_repr};
 use crate::expr::{Built, DeviceExpr, ExprBuilder};
 
-/// What a device body in PTX is told of NULL.
+/// Treatment of NULL by a device body in PTX.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NullHandling {
     /// An argument that is NULL makes the result NULL; the body is not called.
     Strict,
-    /// The body gets every argument's validity, and says whether its result is valid.
+    /// The body receives every argument's validity, and returns whether its result is valid.
     Seen,
 }
 
-/// Why a function has no device body.
+/// Reason why a function has no device body.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum UdfError {
-    /// A type that does not live on the device.
+    /// A type without a device form.
     #[error("function {function}: {place} is {data_type}, which has no device form{}", hint(.data_type))]
     Type { function: String, place: String, data_type: DataType },
-    /// The PTX is wrong, or not what was declared.
+    /// The PTX is wrong, or differs from the declaration.
     #[error("function {function}: {source}")]
     Ptx { function: String, source: Box<FunctionError> },
-    /// The CPU body gives another type, or refuses the arguments.
+    /// The CPU body returns another type, or refuses the arguments.
     #[error("function {function}: {declared} is declared as its result; the CPU body says {cpu}")]
     Result { function: String, declared: DataType, cpu: String },
-    /// Each call of a volatile function may give something else; equal calls are one on the device.
+    /// A volatile function may return another value in each call; on the device equal calls are computed once.
     #[error("function {function} is volatile; only immutable and stable functions have a device body")]
     Volatile { function: String },
     /// The builder's closure failed, or built another type.
     #[error("function {function}: {why}")]
     Built { function: String, why: String },
-    /// The simulated device does not know an instruction of the PTX.
+    /// The simulated device does not implement an instruction of the PTX.
     #[error("function {function} does not run on the simulated device: {why}")]
     Simulated { function: String, why: String },
 }
@@ -92,7 +92,7 @@ impl From<UdfError> for DataFusionError {
     }
 }
 
-/// What builds a device body from its arguments.
+/// Builder of a device body from its arguments.
 type Build = dyn Fn(&mut ExprBuilder<'_, '_>, &[DeviceExpr]) -> Built + Send + Sync;
 
 #[derive(Clone)]
@@ -149,8 +149,8 @@ impl DeviceFunction {
     /// A function whose device body is the `.func` called `entry` in `ptx`.
     ///
     /// # Errors
-    /// [`UdfError`] if a type has no device form, the CPU body does not give `result` for `arguments` or is volatile, or the
-    /// PTX breaks a rule, lacks the function, or passes values otherwise than the types say.
+    /// [`UdfError`] if a type has no device form, the CPU body does not give `result` for `arguments` or is volatile,
+    /// or the PTX breaks a rule, lacks the function, or passes values in other ways than the types require.
     pub fn from_ptx(
         cpu: ScalarUDF,
         arguments: &[DataType],
@@ -182,10 +182,10 @@ impl DeviceFunction {
         Ok(Self { cpu, arguments: arguments.to_vec(), result: result.clone(), body: Body::Ptx(Arc::new(function)) })
     }
 
-    /// A function whose device body `build` makes from its arguments.
+    /// A function whose device body `build` constructs from its arguments.
     ///
     /// # Errors
-    /// [`UdfError`] as for [`Self::from_ptx`]; and if `build` fails or makes something of another type.
+    /// [`UdfError`] as for [`Self::from_ptx`]; and if `build` fails or returns another type.
     pub fn from_builder(
         cpu: ScalarUDF,
         arguments: &[DataType],
@@ -233,13 +233,13 @@ impl DeviceFunction {
         self.cpu.name()
     }
 
-    /// The function as DataFusion knows functions: it can be registered with any `SessionContext` whose plans Millpond
+    /// The function as a DataFusion function: it can be registered with any `SessionContext` whose plans Millpond
     /// places.
     pub fn into_udf(self) -> ScalarUDF {
         ScalarUDF::new_from_impl(Registered { inner: self.cpu.inner().clone(), function: Arc::new(self) })
     }
 
-    /// Whether the simulated device knows every instruction of the body.
+    /// Whether the simulated device implements every instruction of the body.
     pub(crate) fn runs_simulated(&self) -> Result<(), UdfError> {
         match &self.body {
             Body::Built(_) => Ok(()),
@@ -286,7 +286,7 @@ impl Hash for Registered {
     }
 }
 
-/// Everything as the CPU body has it.
+/// Forwards to the CPU body.
 impl ScalarUDFImpl for Registered {
     fn name(&self) -> &str {
         self.inner.name()
@@ -375,7 +375,7 @@ impl ScalarUDFImpl for Registered {
     }
 }
 
-/// A constant for [`ExprBuilder::constant`]: anything that SQL has a literal for.
+/// A constant for [`ExprBuilder::constant`]: any value with an SQL literal.
 pub trait IntoConstant {
     fn into_constant(self) -> ScalarValue;
 }

@@ -1,14 +1,15 @@
-//! Time zones: how far local time is ahead of UTC, and back.
+//! Time zones: conversion between UTC and local time.
 //!
-//!   UTC     ───────────┬──────────────────┬─────►    changes, as arrow's crate of time zones has them
+//!   UTC     ───────────┬──────────────────┬─────►    changes, as in arrow's crate of time zones
 //!              -18000  │      -14400      │ -18000   seconds ahead
 //!   local   ──────────┐ ┌───────────────┌┐┌─────►    after a change forward no instant, after one back two
 //!
 //!   seconds ─ clamped ─ bucket ─► changes before it ─► + those of the bucket that are not later ─► offset
 //!
-//! Tables   a zone's are made once in a process. Outside its first and last change a zone's offset is constant, as it is in the crate.
+//! Tables   are made once per zone in a process. Before its first and after its last change a zone's offset is
+//!          constant, as in the crate.
 //! Search   a value leads to its bucket, which holds one or two changes: three or four loads from memory.
-//! Errors   a local time that is no instant, or two, raises the error flag under CAST and is NULL under TRY_CAST.
+//! Errors   a local time with no instant, or with two, raises the error flag under CAST and is NULL under TRY_CAST.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -25,29 +26,29 @@ use crate::expr::dictionary::{Dictionary, Lookup, LookupKind, NumberTable};
 use crate::expr::{Lowering, refused, unsupported};
 use crate::reason::Reason;
 
-/// The years whose changes are looked for: the crate has none before, and none after.
+/// First and last second of the years that are searched for changes: the crate has none outside of these.
 const FIRST_SECOND: i64 = -5_364_662_400; // 1800
 const LAST_SECOND: i64 = 7_258_118_400; // 2200
-/// Changes of a zone's offset are further apart: the closest in the data are four days.
+/// Seconds between two probes; changes of a zone's offset are further apart: the closest in the data are four days.
 const STEP_SECONDS: i64 = 2 * 86_400;
-/// More buckets would only make tables larger.
+/// Maximum number of buckets: more would only make tables larger.
 const MOST_BUCKETS: i64 = 4096;
 const THREE_HOURS: i64 = 3 * 3600;
 
-/// How far local time is ahead of UTC.
+/// Offset of local time from UTC.
 #[derive(Clone)]
 pub(super) enum Zone {
-    /// By so many seconds, always.
+    /// A constant offset in seconds.
     Ahead(i64),
     Changing(Arc<Changing>),
 }
 
 /// A zone whose offset changes.
 pub(super) struct Changing {
-    /// By seconds of UTC: the offset.
+    /// Offsets, by seconds of UTC.
     offsets: Steps,
-    /// By seconds of local time: the offset before and after the change that is near. They are equal where there is one instant; the
-    /// first is the greater where there are two, and the lesser where there is none.
+    /// Offsets before and after the nearest change, by seconds of local time. They are equal if there is one instant;
+    /// the first is greater if there are two, and smaller if there is none.
     instants: Steps,
 }
 
@@ -56,14 +57,14 @@ struct Steps {
     low: i64,
     high: i64,
     shift: u32,
-    /// Changes in a bucket, at most.
+    /// Maximum number of changes in a bucket.
     most: usize,
     buckets: NumberTable,
     points: NumberTable,
     values: Vec<NumberTable>,
 }
 
-/// What is known of a zone; `None` where arrow knows none of this name.
+/// A zone's offsets; `None` if arrow knows no zone of this name.
 pub(super) fn zone(name: &Option<Arc<str>>) -> Option<Zone> {
     static KNOWN: LazyLock<Mutex<HashMap<Arc<str>, Option<Zone>>>> = LazyLock::new(Mutex::default);
     if let Some(ahead) = zone_offset(name) {
@@ -98,7 +99,7 @@ struct Change {
 }
 
 impl Change {
-    /// Whether a local time was left out by it.
+    /// Whether the change skips a local time.
     fn leaves_out(&self, local: i64) -> bool {
         (self.at + self.before..self.at + self.after).contains(&local)
     }
@@ -109,7 +110,7 @@ fn offset_at(tz: Tz, second: i64) -> Option<i64> {
     Some(local.and_utc().timestamp() - second)
 }
 
-/// The changes of a zone's offset, found by asking for it again and again.
+/// The changes of a zone's offset, found by probing it.
 fn changes(tz: Tz) -> Option<Vec<Change>> {
     let mut found = Vec::new();
     let (mut from, mut before) = (FIRST_SECOND, offset_at(tz, FIRST_SECOND)?);
@@ -132,7 +133,7 @@ fn changes(tz: Tz) -> Option<Vec<Change>> {
     Some(found)
 }
 
-/// What local times mean: between the points where local time begins or ends to be left out or to come twice it is the same.
+/// The instants of local times. They can change only where skipped or repeated local times begin or end.
 fn instants(tz: Tz, changes: &[Change], first: i64) -> Option<Steps> {
     let mut points: Vec<i64> =
         changes.iter().flat_map(|change| [change.at + change.before, change.at + change.after]).collect();
@@ -149,7 +150,7 @@ fn instants(tz: Tz, changes: &[Change], first: i64) -> Option<Steps> {
                 (change.before, change.after)
             }
         };
-        // Which of the two is greater says how many instants there are.
+        // The greater of the two offsets determines the number of instants.
         if ahead.single().is_none() && (one > other) != ahead.earliest().is_some() {
             return None;
         }
@@ -160,7 +161,7 @@ fn instants(tz: Tz, changes: &[Change], first: i64) -> Option<Steps> {
 }
 
 impl Steps {
-    /// Of each of `values` there is one more than there are points. At least one point is there.
+    /// Each of `values` has one element more than there are points. There must be at least one point.
     fn new(points: Vec<i64>, values: Vec<Vec<i64>>) -> Option<Steps> {
         let (low, high) = (points.first()? - 1, *points.last()?);
         let mut shift = 0;
@@ -171,13 +172,13 @@ impl Steps {
         let mut most = 0;
         for bucket in 0..=(high - low) >> shift {
             let begin = low + (bucket << shift);
-            // A change at the very begin of a bucket belongs to it.
+            // A change at the start of a bucket belongs to it.
             let earlier = points.partition_point(|point| *point < begin);
             let within = points.partition_point(|point| *point < begin + (1 << shift)) - earlier;
             most = most.max(within);
             buckets.push(earlier as i64);
         }
-        // A bucket with fewer looks at points that are later than all that it holds.
+        // A bucket with fewer changes reads points that are later than all its values.
         let mut points = points;
         points.extend(std::iter::repeat_n(high + 1, most));
         let values = values.into_iter().map(NumberTable::new).collect();
@@ -194,7 +195,7 @@ impl Steps {
 }
 
 impl Lowering<'_> {
-    /// What is known of a zone, or why it has no device form.
+    /// A zone's offsets, or the reason why it has no device form.
     pub(super) fn known_zone(expr: &Arc<dyn PhysicalExpr>, name: &Option<Arc<str>>) -> Result<Zone, Reason> {
         let of = name.as_deref().unwrap_or_default();
         zone(name).ok_or_else(|| unsupported(expr, &format!("the time zone {of} has no device form")))
@@ -218,7 +219,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The instant of a local time. That there is none, or two, is an error, or NULL.
+    /// The instant of a local time. It is an error, or NULL, if there is no instant or if there are two.
     pub(super) fn instant(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -240,8 +241,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// The instant of a local time at which a period begins that `within` lies in, as DataFusion has it: of two the one with the
-    /// offset of `within`; of none, that of three hours before, three hours later.
+    /// The instant of a local time at which a period that contains `within` begins, as in DataFusion: of two instants
+    /// the one with the offset of `within`; without an instant, that of three hours before, three hours later.
     pub(super) fn instant_of_start(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -284,13 +285,13 @@ impl Lowering<'_> {
         self.graph.arithmetic(op, of, ticks, overflow)
     }
 
-    /// Seconds by which local time is ahead at an instant.
+    /// Offset of local time at an instant, in seconds.
     fn offset(&mut self, of: NodeId, unit: &TimeUnit, zone: &Changing) -> Result<NodeId, GraphError> {
         let step = self.step(of, unit, &zone.offsets)?;
         self.entry(&zone.offsets.values[0], step)
     }
 
-    /// The offsets before and after the change that is near a local time.
+    /// The offsets before and after the change nearest to a local time.
     fn instants_near(
         &mut self,
         local: NodeId,
@@ -304,11 +305,11 @@ impl Lowering<'_> {
         Ok((self.entry(before, step)?, self.entry(after, step)?))
     }
 
-    /// How many points are not later.
+    /// Number of points that are not later.
     fn step(&mut self, of: NodeId, unit: &TimeUnit, steps: &Steps) -> Result<NodeId, GraphError> {
         let graph = &mut self.graph;
         let seconds = graph.divide_constant(of, (1_000_000_000 / nanos(unit)).into(), Rounding::Floor)?;
-        // What is outside has the number of what is at the edge. A value that is wrong already must not leave the table, either.
+        // Values outside have the number of the edge. An invalid value must not leave the table, either.
         let (low, high) = (graph.integer(steps.low.into(), Repr::I64), graph.integer(steps.high.into(), Repr::I64));
         let below = graph.compare(Comparison::Less, seconds, low)?;
         let above = graph.compare(Comparison::Greater, seconds, high)?;
@@ -331,7 +332,7 @@ impl Lowering<'_> {
         Ok(step)
     }
 
-    /// A number of a table.
+    /// An entry of a table.
     fn entry(&mut self, table: &NumberTable, at: NodeId) -> Result<NodeId, GraphError> {
         let (low, high) = table.range();
         let dictionary = self.dictionaries.add(Dictionary::Numbers(table.clone()));

@@ -1,11 +1,11 @@
-//! DataFusion's caches of footers, statistics and lists, asked whether what they have is of the file that is there.
+//! Wrappers of DataFusion's caches of footers, statistics and listings that ignore entries of files that have changed.
 //!
-//!   get(path) ─► entry, of the file with tag x ─ x seen last at this path? ─ yes ─► the entry
-//!                                                                        └─ no ──► forgotten: it is read again
+//!   get(path) ─► entry, for the file with tag x ─ x the last tag of this path? ─ yes ─► the entry
+//!                                                                              └─ no ──► none: the file is read again
 //!
-//! Why      DataFusion compares size and time of content alone. Those can be equal: after a write in place whose time was put back, and for
-//!          another file under a link.
-//! Threads  one lock around what was seen, held for no work.
+//! Why      DataFusion compares only size and modification time. These can be equal after an in-place write whose time
+//!          was set back, and for another file behind a link.
+//! Threads  one lock around the tags, held only for lookups.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,10 +20,11 @@ use datafusion::object_store::ObjectMeta;
 
 use crate::files::is_local;
 
-/// Local files that are remembered, 16 bytes each; when there are more, all are forgotten, and what the caches have is read again.
+/// Maximum number of remembered local files, 16 bytes each; beyond it, all are forgotten and cached entries are read
+/// again.
 const FILES: usize = 1 << 20;
 
-/// The tag that each path had when it was looked at last; hashes of both.
+/// Last seen tag of each path; hashes of both.
 #[derive(Debug, Default)]
 pub(crate) struct LastTags {
     tags: Mutex<HashMap<u64, u64>>,
@@ -40,7 +41,7 @@ impl LastTags {
         self.tags.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a file as it is now.
+    /// Records the current tag of a file.
     pub fn note(&self, meta: &ObjectMeta) {
         let mut tags = self.tags();
         if tags.len() >= FILES {
@@ -49,13 +50,13 @@ impl LastTags {
         tags.insert(hash(&meta.location), hash(&meta.e_tag));
     }
 
-    /// True for the file that was seen last at its path, and for files of other stores.
+    /// True if the file is the one last seen at its path, and for files of other stores.
     fn is_current(&self, meta: &ObjectMeta) -> bool {
         !is_local(meta) || self.tags().get(&hash(&meta.location)) == Some(&hash(&meta.e_tag))
     }
 }
 
-/// A cache whose entries are each of a file.
+/// A cache in which each entry belongs to one file.
 pub(crate) struct Checked<K: CacheKey, V: CacheValue> {
     inner: Arc<dyn Cache<K, V>>,
     seen: Arc<LastTags>,
@@ -68,7 +69,7 @@ impl<K: CacheKey, V: CacheValue> Checked<K, V> {
     }
 }
 
-/// The methods in which a cache behind another is that other.
+/// Cache methods that delegate to the inner cache.
 macro_rules! as_inner {
     ($key:ty, $value:ty) => {
         fn remove(&self, key: &$key) -> Option<$value> {
@@ -134,7 +135,7 @@ impl<K: CacheKey, V: CacheValue> Cache<K, V> for Checked<K, V> {
     as_inner!(K, V);
 }
 
-/// A cache of the lists of other stores' folders: one of a local folder would miss what comes, goes and changes there.
+/// A cache of listings of remote folders only: a cached listing of a local folder would miss changes in it.
 pub(crate) struct RemoteLists {
     inner: Arc<dyn Cache<TableScopedPath, CachedFileList>>,
 }

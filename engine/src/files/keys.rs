@@ -1,12 +1,12 @@
-//! Keys in the names of folders, as Hive, Spark and DuckDB have them: `year=2024/name=a%2Fb/part.parquet`.
+//! Partition keys in folder names, in the format of Hive, Spark and DuckDB: `year=2024/name=a%2Fb/part.parquet`.
 //!
 //! ```text
-//!   column ─ texts ─► a key as text, `__HIVE_DEFAULT_PARTITION__` for NULL ─► DataFusion's sink ─► a folder, `/ % …` as %2F %25 …
-//!   folder ─ key ─► name and text ─ value ─► a value of the key's type, NULL for that name
+//!   column ─ texts ─► a key as text, NULL as `__HIVE_DEFAULT_PARTITION__` ─► DataFusion's sink ─► folder, `/` as %2F …
+//!   folder ─ key ─► name and text ─ value ─► a value of the key's type; that text is NULL
 //! ```
 //!
-//! NULL     and the empty text are two keys.
-//! Refused  the text `__HIVE_DEFAULT_PARTITION__`, which would come back as NULL, and names of columns with `=`.
+//! NULL     and the empty text are distinct keys.
+//! Refused  the text `__HIVE_DEFAULT_PARTITION__`, which would be read as NULL, and column names that contain `=`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use datafusion::arrow::util::display::FormatOptions;
 use datafusion::common::{ScalarValue, exec_err, plan_err};
 use datafusion::error::Result;
 
-/// The name of the folder of NULL.
+/// Folder text of a NULL key.
 pub(crate) const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
-/// A value that does not fit its type is an error.
+/// Strict cast: a value that does not fit its type is an error.
 const STRICT: CastOptions<'static> = CastOptions { safe: false, format_options: FormatOptions::new() };
 
-/// The name and the text of a folder's key, decoded; `None` for other names.
+/// Decoded name and text of a folder's key; `None` for other folder names.
 pub(crate) fn key(folder: &str) -> Option<(Cow<'_, str>, Cow<'_, str>)> {
     let (name, text) = folder.split_once('=')?;
     Some((decoded(name), decoded(text)))
 }
 
-/// `%2F` is a slash; what is no such form, or no UTF-8 then, stays.
+/// Decodes percent escapes: `%2F` is a slash. Invalid escapes, and texts that would not be valid UTF-8, stay unchanged.
 fn decoded(text: &str) -> Cow<'_, str> {
     if !text.contains('%') {
         return Cow::Borrowed(text);
@@ -50,10 +50,10 @@ fn decoded(text: &str) -> Cow<'_, str> {
     String::from_utf8(bytes).map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-/// The value of a key's text.
+/// Value of a key's text.
 ///
 /// # Errors
-/// A text that is no value of the type, and NULL where the column has none.
+/// A text that is not a value of the type, or NULL in a column without NULLs.
 pub(crate) fn value(text: &str, column: &Field) -> Result<ScalarValue> {
     let (name, of) = (column.name(), column.data_type());
     if text == NULL {
@@ -70,7 +70,8 @@ pub(crate) fn value(text: &str, column: &Field) -> Result<ScalarValue> {
     }
 }
 
-/// The type of keys with these texts: whole numbers and dates where all are, but NULL; `None` for other texts, and where all are NULL.
+/// Type of keys with these texts: integer or date if all texts except NULL are; `None` for other texts, and if all are
+/// NULL.
 pub(crate) fn type_of<'a>(texts: impl Iterator<Item = &'a str> + Clone) -> Option<DataType> {
     let mut known = texts.filter(|text| *text != NULL).peekable();
     known.peek()?;
@@ -93,10 +94,10 @@ fn is_date(text: &str) -> bool {
     has_form && is_digits && ScalarValue::from(text).cast_to_with_options(&DataType::Date32, &STRICT).is_ok()
 }
 
-/// The keys of a column as texts, and NULL as [`NULL`]; `None` for types that DataFusion makes no folders of.
+/// Keys of a column as texts, NULL as [`NULL`]; `None` for types that cannot be partition keys in DataFusion.
 ///
 /// # Errors
-/// A text, or a name of a column, that would come back as something else.
+/// A text, or a column name, that would be read back differently.
 pub(crate) fn texts(name: &str, column: &ArrayRef) -> Result<Option<ArrayRef>> {
     if name.contains('=') {
         return exec_err!(
@@ -107,7 +108,7 @@ pub(crate) fn texts(name: &str, column: &ArrayRef) -> Result<Option<ArrayRef>> {
         return Ok(None);
     }
     let column = match column.data_type() {
-        // As text it would have a time of day.
+        // Its text form would include a time of day.
         DataType::Date64 => &cast_with_options(column, &DataType::Date32, &STRICT)?,
         _ => column,
     };

@@ -1,13 +1,16 @@
-//! The store of local files: DataFusion's own for writing, with tags that change whenever a file may have.
+//! Object store of local files: writes through DataFusion's store, with tags that change whenever a file may have
+//! changed.
 //!
-//!   local:DEVICE-INODE-SIZE-MTIME-CTIME          a program can put back all of these but the time of the inode, CTIME
-//!   local:…~N                                    of a file that is changing: no other look gives this tag
+//!   local:DEVICE-INODE-SIZE-MTIME-CTIME      a program can restore all of these except CTIME, the inode's change time
+//!   local:…~N                                tag of a file that is changing; each request returns another N
 //!
-//! Changing  its inode's time is less than `settles` ago (git's racy entries): another write in the same tick of the file system's clock would
-//!           leave all times as they are. Such a file is not the same the next time it is looked at.
-//! Costs     a system call for each look at a file, and one for each entry of a folder.
-//! Special   pipes, sockets and devices are refused before they are opened, in folders left out, and never replaced.
-//! Mapped    what is written through a mapping shows when the system notes it: at the first touch of a page, and after each write-back.
+//! Changing  the inode changed less than `settles` ago (compare git's racy entries): another write within one tick of
+//!           the file system's clock would leave all times unchanged. Such a file counts as different at the next
+//!           request.
+//! Costs     one system call per file request, and one per folder entry.
+//! Special   pipes, sockets and devices are refused before they are opened, skipped in folders, and never replaced.
+//! Mapped    writes through a memory mapping become visible when the system updates the times: at the first write to a
+//!           page, and after each write-back.
 
 use std::fmt;
 use std::fs::{DirEntry, File, Metadata};
@@ -33,18 +36,18 @@ use url::Url;
 use crate::files::caches::LastTags;
 use crate::files::streams::{self, Streamed};
 
-/// How the tags of local files begin.
+/// Prefix of the tags of local files.
 pub(super) const TAG: &str = "local:";
-/// What divides a tag from the number of a look at a file that is changing.
+/// Separator between a tag and the request number, for a file that is changing.
 const CHANGING: char = '~';
-/// `O_NONBLOCK`: a pipe that took a file's place is opened without waiting for its writer.
+/// `O_NONBLOCK`: opens a pipe that has replaced a file without waiting for its writer.
 const NONBLOCK: i32 = 0o4000;
 
-/// The bytes of a range, by the type that stores give.
+/// Bytes of a range, in the type that stores return.
 pub(super) type Bytes = <PutPayload as IntoIterator>::Item;
 type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
-/// The store of local files.
+/// Object store of local files.
 #[derive(Clone)]
 pub(crate) struct LocalFiles {
     inner: Arc<LocalFileSystem>,
@@ -54,7 +57,7 @@ pub(crate) struct LocalFiles {
 }
 
 impl LocalFiles {
-    /// Notes in `seen` what files are, by the time of `now`.
+    /// Store that records file tags in `seen`, with `now` as its clock.
     pub fn new(seen: &Arc<LastTags>, settles: Duration, now: Clock) -> Self {
         Self { inner: Arc::new(LocalFileSystem::new()), seen: Arc::clone(seen), settles, now }
     }
@@ -81,7 +84,7 @@ impl LocalFiles {
     fn is_changing(&self, of: &Metadata) -> bool {
         let changed = Duration::new(of.ctime().try_into().unwrap_or(0), of.ctime_nsec().try_into().unwrap_or(0));
         let settled = SystemTime::UNIX_EPOCH.checked_add(changed).and_then(|changed| changed.checked_add(self.settles));
-        // A time to come, of another machine's clock, is as good as now.
+        // A time in the future, from another machine's clock, counts as now.
         !self.settles.is_zero() && settled.is_none_or(|settled| settled > (self.now)())
     }
 
@@ -119,7 +122,7 @@ impl LocalFiles {
     }
 
     /// # Errors
-    /// Of a target that is a pipe, a socket or a device: DataFusion's store would put a file in its place.
+    /// If the target is a pipe, a socket or a device: DataFusion's store would replace it with a file.
     fn may_write(&self, location: &Path) -> Result<()> {
         let path = self.inner.path_to_filesystem(location)?;
         let special = std::fs::metadata(&path).ok().and_then(|of| kind_of_special(&of));
@@ -129,10 +132,10 @@ impl LocalFiles {
         })
     }
 
-    /// The files of a folder and below it.
+    /// Lists the files of a folder, recursively.
     fn files(&self, folder: &FilePath, above: &mut Vec<(u64, u64)>, found: &mut Vec<ObjectMeta>) -> Result<()> {
         let unread = |error: io::Error, path: &FilePath| match error.kind() {
-            // What has gone meanwhile, and links that lead nowhere.
+            // Deleted meanwhile, or a dangling link.
             ErrorKind::NotFound | ErrorKind::NotADirectory => Ok(()),
             _ => Err(generic(format!("Unable to walk dir: {}: {error}", path.display()))),
         };
@@ -159,7 +162,7 @@ impl LocalFiles {
                 }
                 Ok(of) if of.is_file() => {
                     let location = Path::from_absolute_path(&path)?;
-                    // Names that DataFusion's store gives to files that are being written.
+                    // Skips temporary names that DataFusion's store gives to files being written.
                     if self.inner.path_to_filesystem(&location).is_ok() {
                         found.push(self.meta(location, &of));
                     }
@@ -178,7 +181,7 @@ enum Payload {
     Nothing,
 }
 
-/// What an entry of a folder is, behind a link.
+/// Metadata of a folder entry, following a link.
 fn followed(entry: &DirEntry) -> io::Result<Metadata> {
     match entry.metadata()? {
         link if link.is_symlink() => std::fs::metadata(entry.path()),
@@ -186,8 +189,8 @@ fn followed(entry: &DirEntry) -> io::Result<Metadata> {
     }
 }
 
-/// True if both are what was said of one file, whose bytes did not change between, as far as its times show. A file that is changing
-/// is equal to itself here, which no comparison of metas says.
+/// True if both describe one file whose bytes did not change in between, as far as its times show. A file that is
+/// changing is equal to itself here, unlike in a comparison of the tags.
 pub(crate) fn is_same_file(a: &ObjectMeta, b: &ObjectMeta) -> bool {
     let settled = |tag: &Option<String>| tag.as_deref().map(|tag| without_look(tag).to_string());
     let tags = match (settled(&a.e_tag), settled(&b.e_tag)) {
@@ -204,7 +207,7 @@ fn without_look(tag: &str) -> &str {
     }
 }
 
-/// What a path is that cannot be read as a file.
+/// Kind of a path that cannot be read as a file.
 pub(crate) fn kind_of_special(of: &Metadata) -> Option<&'static str> {
     let kind = of.file_type();
     let kinds = [
@@ -216,7 +219,7 @@ pub(crate) fn kind_of_special(of: &Metadata) -> Option<&'static str> {
 }
 
 /// # Errors
-/// Of what is no file.
+/// If the path is not a regular file.
 fn regular<'a>(of: &'a Metadata, path: &FilePath) -> Result<&'a Metadata> {
     if of.is_dir() {
         return Err(of_open(io::Error::new(ErrorKind::NotFound, "is directory"), path));
@@ -227,7 +230,7 @@ fn regular<'a>(of: &'a Metadata, path: &FilePath) -> Result<&'a Metadata> {
     }
 }
 
-/// Why a pipe, a socket or a device is no table, and what to do.
+/// Error message: why a pipe, a socket or a device cannot be a table, and the alternatives.
 pub(crate) fn refusal(path: &FilePath, kind: &str) -> Error {
     generic(format!(
         "'{}' is {kind}, and a table's files are read more than once: write its bytes to a file, or hand them over as standard input \
@@ -247,7 +250,7 @@ fn generic(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error
     Error::Generic { store: "LocalFileSystem", source: source.into() }
 }
 
-/// Runs what may wait for a disk, beside the workers of a runtime that is there.
+/// Runs work that may wait for a disk on a blocking thread, if there is a tokio runtime.
 async fn beside<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     match tokio::runtime::Handle::try_current() {
         Ok(runtime) => runtime.spawn_blocking(work).await.map_err(generic)?,
@@ -355,7 +358,7 @@ impl ObjectStore for LocalFiles {
     }
 }
 
-/// The folder that a prefix stands for.
+/// Path of the folder that a prefix names.
 fn on_disk(prefix: Option<&Path>) -> Result<PathBuf> {
     let mut url = Url::parse("file:///").map_err(generic)?;
     if let (Some(prefix), Ok(mut segments)) = (prefix, url.path_segments_mut()) {
@@ -373,7 +376,7 @@ mod tests {
 
     use super::*;
 
-    /// A store whose clock a test sets.
+    /// A store whose clock is set by the test.
     fn store(settles: Duration) -> (LocalFiles, Arc<Mutex<SystemTime>>) {
         let clock = Arc::new(Mutex::new(SystemTime::now()));
         let now = Arc::clone(&clock);
@@ -415,7 +418,7 @@ mod tests {
         std::fs::write(&file, "one").expect("written");
         let (store, _) = store(Duration::ZERO);
         let before = head(&store, &file).await;
-        // The tick of the file system's clock may be the same: until it is another one, the write is repeated.
+        // The file system's clock may not have advanced: the write is repeated until it has.
         let after = loop {
             let mut open = File::options().write(true).open(&file).expect("a file");
             open.write_all(b"two").expect("written");

@@ -1,13 +1,13 @@
-//! Files of this machine: what tells two apart, and what is remembered of them.
+//! Local files: their identity, and cached facts about them.
 //!
-//!   DataFusion, the store ─► LocalFiles ─► meta { size, time, tag }     tag = device, inode, size, times of content and of inode
-//!                                └─ noted ─► LastTags ◄─ asked ─ caches of footers and statistics: what is of another file is read again
+//!   DataFusion, the store ─► LocalFiles ─► meta { size, time, tag }     tag = device, inode, size, both times
+//!                                └─ noted ─► LastTags ◄─ checked ─ caches of footers and statistics
 //!
-//! Lists    of local folders are not remembered: each planning lists them.
-//! Writes   of a statement that fails put no file in its place ([`whole`]); those of partitions have texts for keys ([`keys`]).
-//! Patterns of paths are a shell's ([`pattern`]).
-//! Pipes    are read once, and only under the names by which a shell gives them ([`streams`]).
-//! Others   stores of others, and what is remembered of them, stay as they are.
+//! Lists    of local folders are not cached: each planning lists them.
+//! Writes   of a failed statement create or replace no file ([`whole`]); keys are written as texts ([`keys`]).
+//! Patterns of paths follow shell rules ([`pattern`]).
+//! Pipes    are read once, and only under the names that a shell uses for them ([`streams`]).
+//! Others   remote stores and their caches are unchanged.
 
 mod caches;
 pub(crate) mod keys;
@@ -39,11 +39,11 @@ pub use crate::files::streams::standard_input_was_read_as;
 pub(crate) use crate::files::whole::WholeFiles;
 pub(crate) use crate::files::written::Writes;
 
-/// A runtime like `given`, with [`LocalFiles`] in the place of DataFusion's store of local files, and caches that ask it. A file that
-/// changed less than `settles` ago is never taken for one that was seen before.
+/// A runtime like `given`, with [`LocalFiles`] instead of DataFusion's store of local files, and caches that check its
+/// tags. A file that changed less than `settles` ago is always read again.
 ///
 /// # Errors
-/// DataFusion's, of the caches.
+/// DataFusion's, from the caches.
 pub(crate) fn runtime(given: &Arc<RuntimeEnv>, settles: Duration) -> Result<Arc<RuntimeEnv>> {
     if format!("{:?}", given.object_store_registry).starts_with(Registry::NAME) {
         return Ok(Arc::clone(given));
@@ -75,10 +75,10 @@ pub(crate) fn runtime(given: &Arc<RuntimeEnv>, settles: Duration) -> Result<Arc<
     }))
 }
 
-/// The stores of a session, with [`LocalFiles`] in the place of DataFusion's own.
+/// Object stores of a session, with [`LocalFiles`] instead of DataFusion's store.
 struct Registry {
     given: Arc<dyn ObjectStoreRegistry>,
-    /// How DataFusion's store of local files is shown.
+    /// Display text of DataFusion's store of local files.
     plain: String,
     files: Arc<LocalFiles>,
 }
@@ -104,13 +104,13 @@ impl ObjectStoreRegistry for Registry {
 
     fn get_store(&self, url: &Url) -> Result<Arc<dyn ObjectStore>> {
         let store = self.given.get_store(url)?;
-        // A store of local files that a program has registered stays.
+        // A local store that a program has registered is kept.
         let is_plain = url.scheme() == "file" && store.to_string() == self.plain;
         Ok(if is_plain { Arc::clone(&self.files) as _ } else { store })
     }
 }
 
-/// True for what [`LocalFiles`] says of a file.
+/// True for metadata from [`LocalFiles`].
 fn is_local(meta: &ObjectMeta) -> bool {
     meta.e_tag.as_deref().is_some_and(|tag| tag.starts_with(local::TAG))
 }

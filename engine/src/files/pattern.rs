@@ -1,41 +1,42 @@
-//! Patterns of paths, by the rules of shells.
+//! Path patterns with the rules of shells.
 //!
 //! ```text
 //!   data/{a,b}/**/part-[0-9]*.parquet     in the folder data/: a/**/part-[0-9]*.parquet, or b/**/part-[0-9]*.parquet
 //!
-//!   *   any characters of one name        [a-c]  [!a-c]   one of these characters, one that is none of them
+//!   *   any characters of one name        [a-c]  [!a-c]   one of these characters, one not among them
 //!   ?   one character                     {a,b}           either text
-//!   **  as a whole name: any folders, none among them
+//!   **  as a whole name: any number of folders, including none
 //! ```
 //!
-//! Names    are compared by the crate `glob`; braces are expanded here.
-//! Dots     a name that begins with a dot is met by a dot alone.
-//! Literal  a brace without a comma and a bracket without its end are characters; `[*]` is a star.
+//! Names    are matched by the crate `glob`; braces are expanded here.
+//! Dots     a leading dot of a name is matched only by a literal dot.
+//! Literal  a brace without a comma and an unclosed bracket are literal characters; `[*]` is a star.
 
 use datafusion::common::plan_err;
 use datafusion::error::Result;
 use glob::{MatchOptions, Pattern as Names};
 
-/// Alternatives of one pattern; `{a,b}` beside `{c,d}` are four.
+/// Maximum number of alternatives of one pattern; `{a,b}` and `{c,d}` together make four.
 const ALTERNATIVES: usize = 1000;
 
 const OPTIONS: MatchOptions =
     MatchOptions { case_sensitive: true, require_literal_separator: true, require_literal_leading_dot: true };
 
-/// Any folders.
+/// Matches any number of folders.
 const FOLDERS: &str = "**";
 
-/// A pattern of paths below a folder.
+/// Pattern of paths relative to a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pattern {
     alternatives: Vec<Names>,
 }
 
 impl Pattern {
-    /// The folder of a path's names before the first that is a pattern, with its slash, and the pattern; `None` for a plain path.
+    /// Splits a path into the folder before the first name with a pattern, including its slash, and the pattern; `None`
+    /// for a plain path.
     ///
     /// # Errors
-    /// A pattern of too many alternatives.
+    /// If the pattern has too many alternatives.
     pub fn split(path: &str) -> Result<Option<(&str, Self)>> {
         let Some(special) = path.find(['*', '?', '[', '{']) else { return Ok(None) };
         let at = path[..special].rfind('/').map_or(0, |slash| slash + 1);
@@ -51,14 +52,14 @@ impl Pattern {
         Ok(Some((if folder.is_empty() { "./" } else { folder }, Self { alternatives })))
     }
 
-    /// True for a file whose path below the folder has these names.
+    /// True for a file whose path relative to the folder consists of these names.
     pub fn matches(&self, names: &[&str]) -> bool {
         let path = names.join("/");
         self.alternatives.iter().any(|pattern| pattern.matches_with(&path, OPTIONS))
     }
 }
 
-/// Adds the texts that the braces of `text` stand for.
+/// Adds the expansions of the braces in `text`.
 fn alternatives(text: &str, found: &mut Vec<String>) -> Result<()> {
     let Some((before, items, after)) = braces(text) else {
         if found.len() >= ALTERNATIVES {
@@ -75,7 +76,7 @@ fn alternatives(text: &str, found: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// The first braces with a comma: what is before them, their items, and what is after them.
+/// First braces with a comma: the text before them, their items, and the text after them.
 fn braces(text: &str) -> Option<(&str, Vec<&str>, &str)> {
     text.match_indices('{').find_map(|(open, _)| {
         let (mut depth, mut begin, mut items) = (0, open + 1, Vec::new());
@@ -98,7 +99,7 @@ fn braces(text: &str) -> Option<(&str, Vec<&str>, &str)> {
     })
 }
 
-/// A pattern without braces. One that ends in a slash, or in `**`, means all files below.
+/// Pattern without braces. If it ends in a slash or in `**`, it matches all files below.
 fn names(text: &str) -> Names {
     let mut names: Vec<String> = text.split('/').filter(|name| !matches!(*name, "" | ".")).map(name).collect();
     if text.ends_with('/') {
@@ -111,7 +112,7 @@ fn names(text: &str) -> Names {
     Names::new(&whole).unwrap_or_else(|_| Names::new(&Names::escape(text)).unwrap_or_default())
 }
 
-/// The pattern of one name as `glob` has it.
+/// Pattern of one name in the syntax of `glob`.
 fn name(text: &str) -> String {
     if text == FOLDERS {
         return text.to_string();
@@ -132,7 +133,7 @@ fn is_plain(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Those of `paths` that bash 5.2 finds with `shopt -s globstar`, of files alone.
+    /// Expected matches in `paths` are those of bash 5.2 with `shopt -s globstar`, files only.
     #[test]
     fn patterns_find_what_a_shell_finds() {
         let paths = [

@@ -1,11 +1,11 @@
-//! Tables that come through a pipe: standard input, and the descriptors that a shell hands over.
+//! Tables read from a pipe: standard input, and descriptors passed by a shell.
 //!
-//!   /dev/stdin, /dev/fd/N, /proc/self/fd/N ─ a file? ─► a file as any other
-//!                                          └─ a pipe, a terminal ─► read to its end at the first look, kept for the process
+//!   /dev/stdin, /dev/fd/N, /proc/self/fd/N ─ a file? ─► read like any other file
+//!                                          └─ a pipe, a terminal ─► read to its end on first use, then kept
 //!
-//! Once     what has been read of a pipe is gone from it: statements, scans and sessions that come later find the bytes that were kept.
-//! Memory   the host's, all of the stream's bytes until the process ends.
-//! Waits    as long as the other side has the pipe open for writing.
+//! Once     a pipe can be read only once: later statements, scans and sessions use the kept bytes.
+//! Memory   host memory for all bytes of the stream until the process ends.
+//! Waits    while the other side keeps the pipe open for writing.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -21,12 +21,12 @@ use datafusion::object_store::path::Path;
 
 use crate::files::local::{Bytes, TAG};
 
-/// `O_NONBLOCK`: a named pipe whose writer has gone would be waited for.
+/// `O_NONBLOCK`: opening a named pipe without a writer would block.
 const NONBLOCK: i32 = 0o4000;
-/// Between two attempts to read from a pipe that is empty and has a writer.
+/// Delay between attempts to read from an empty pipe that has a writer.
 const AGAIN: Duration = Duration::from_millis(2);
 
-/// The bytes of a stream, whole.
+/// All bytes of a stream.
 #[derive(Debug, Clone)]
 pub(super) struct Streamed {
     /// Device and inode.
@@ -34,20 +34,20 @@ pub(super) struct Streamed {
     bytes: Bytes,
 }
 
-/// By device and inode. A stream's own lock is held while it is read.
+/// Keyed by device and inode. A stream's own lock is held while it is read.
 type Streams = HashMap<(u64, u64), Arc<Mutex<Option<Bytes>>>>;
 
-/// What has read standard input, if not a table.
+/// Name of the non-table reader of standard input, if any.
 static TAKEN: OnceLock<&'static str> = OnceLock::new();
 
-/// Notes that a program has read standard input itself: a table that names it is an error from now on.
+/// Records that a program has read standard input itself: from now on, a table that names it is an error.
 pub fn standard_input_was_read_as(what: &'static str) {
     TAKEN.get_or_init(|| what);
 }
 
 static STREAMS: LazyLock<Mutex<Streams>> = LazyLock::new(Mutex::default);
 
-/// Which descriptor of this process a path names.
+/// Descriptor of this process that a path names.
 fn descriptor(path: &FilePath) -> Option<u32> {
     let path = path.to_str()?;
     if path == "/dev/stdin" {
@@ -57,12 +57,12 @@ fn descriptor(path: &FilePath) -> Option<u32> {
     number.parse().ok()
 }
 
-/// True for a path under which a stream is read.
+/// True for a path that may name a stream.
 pub(crate) fn is_name_of_stream(path: &FilePath) -> bool {
     descriptor(path).is_some()
 }
 
-/// The bytes of the stream at a path; `None` for another path, and for one that leads to a file.
+/// Bytes of the stream at a path; `None` for another path, and for a path to a file.
 ///
 /// # Errors
 /// The system's.
@@ -98,7 +98,7 @@ fn to_its_end(path: &FilePath, number: u32) -> io::Result<Vec<u8>> {
     }
     let mut pipe = File::options().read(true).custom_flags(NONBLOCK).open(path)?;
     loop {
-        // What was read before an attempt that would wait is in `bytes`.
+        // Bytes read before an attempt that would block are in `bytes`.
         match pipe.read_to_end(&mut bytes) {
             Ok(_) => return Ok(bytes),
             Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(AGAIN),
@@ -110,13 +110,13 @@ fn to_its_end(path: &FilePath, number: u32) -> io::Result<Vec<u8>> {
 impl Streamed {
     pub fn meta(&self, location: Path) -> ObjectMeta {
         let ((device, inode), size) = (self.id, self.bytes.len() as u64);
-        // Not of a store that notes what it has seen: it never changes.
+        // Not a tag of the local store: a stream never changes.
         let tag = format!("stream of {TAG}{device:x}-{inode:x}-{size:x}");
         ObjectMeta { location, last_modified: SystemTime::UNIX_EPOCH.into(), size, e_tag: Some(tag), version: None }
     }
 
     /// # Errors
-    /// Of a range that ends behind the stream's end.
+    /// If the range extends beyond the stream's end.
     pub fn range(&self, range: &Range<u64>) -> io::Result<Bytes> {
         let (start, end) = (range.start as usize, range.end as usize);
         if start > end || end > self.bytes.len() {

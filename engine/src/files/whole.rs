@@ -1,14 +1,15 @@
-//! Files that COPY and INSERT write: of a statement that fails, none is put in its place.
+//! Files written by COPY and INSERT: a failed statement creates or replaces no file.
 //!
-//!   rows ─► an error is noted ─► DataFusion's sink ─► Held ─► the store        after an error Held finishes no file: the old one stays
+//!   rows ─► an error is recorded ─► DataFusion's sink ─► Held ─► the store      after an error Held finishes no file
 //!
-//! DataFusion's sinks finish the files that they have begun when the rows end, after an error, too: an empty file then stands in the place
-//! of the old one.
+//! DataFusion's sinks finish the files that they have begun when the rows end, even after an error: an empty file would
+//! then replace the old one.
 //!
-//! Folders   files that were finished before the error stay: their names are new.
-//! Keys      of partitions reach DataFusion's sinks as texts, NULL among them: of a NULL a sink takes the text that lies below ([`keys`]).
-//! Lists     of folders, as far as they are remembered, are forgotten after a write.
-//! Formats   Parquet, CSV, JSON and Arrow. Sinks of other formats are their owners' alone.
+//! Folders   files that were finished before the error remain: their names are new.
+//! Keys      of partitions are passed to DataFusion's sinks as texts, including NULL: for a NULL a sink would use the
+//!           value stored below it ([`keys`]).
+//! Lists     of folders are removed from the cache after a write.
+//! Formats   Parquet, CSV, JSON and Arrow. Sinks of other formats are not wrapped.
 
 use std::fmt;
 use std::ops::Range;
@@ -48,7 +49,7 @@ use super::written::Writes;
 
 type Stored<T> = datafusion::object_store::Result<T>;
 
-/// Puts [`Whole`] around the sinks of files.
+/// Wraps file sinks in [`Whole`].
 #[derive(Debug)]
 pub(crate) struct WholeFiles;
 
@@ -77,19 +78,19 @@ impl PhysicalOptimizerRule for WholeFiles {
     }
 }
 
-/// True for a plan with a sink: nodes above it have one input.
+/// True for a plan with a sink; nodes above a sink have one input.
 fn writes(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.is::<DataSinkExec>() || matches!(plan.children().as_slice(), [input] if writes(input))
 }
 
-/// The name of DataFusion's sink of Arrow files, whose type is private.
+/// Name of DataFusion's sink of Arrow files, whose type is private.
 const ARROW_SINK: &str = "ArrowFileSink";
 
 fn writes_files(sink: &dyn DataSink) -> bool {
     target(sink).is_some() || format!("{sink:?}") == ARROW_SINK
 }
 
-/// Where a sink of files writes, and how.
+/// Target and settings of a file sink.
 fn target(sink: &dyn DataSink) -> Option<&FileSinkConfig> {
     let parquet = || sink.downcast_ref::<ParquetSink>().map(FileSink::config);
     let csv = || sink.downcast_ref::<CsvSink>().map(FileSink::config);
@@ -97,10 +98,10 @@ fn target(sink: &dyn DataSink) -> Option<&FileSinkConfig> {
     parquet().or_else(csv).or_else(json)
 }
 
-/// A batch whose keys are texts. Where the files have the keys as well, it stays as it is.
+/// Converts the keys of a batch to texts. A key that the files also contain stays as it is.
 ///
 /// # Errors
-/// Those of [`keys::texts`]; a NULL among keys that the files have as well.
+/// Those of [`keys::texts`]; a NULL in a key that the files also contain.
 fn with_texts(batch: RecordBatch, target: &FileSinkConfig) -> Result<RecordBatch> {
     let schema = batch.schema();
     let (mut columns, mut fields) = (batch.columns().to_vec(), schema.fields().to_vec());
@@ -122,9 +123,9 @@ fn with_texts(batch: RecordBatch, target: &FileSinkConfig) -> Result<RecordBatch
     Ok(RecordBatch::try_new(Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone())), columns)?)
 }
 
-/// A sink of files that finishes none after an error.
+/// A file sink that finishes no file after an error.
 struct Whole {
-    /// The node that has the sink: it gives it out by reference alone.
+    /// The node that owns the sink: it lends the sink only by reference.
     writer: Arc<dyn ExecutionPlan>,
 }
 
@@ -149,7 +150,7 @@ impl DisplayAs for Whole {
     }
 }
 
-/// The error among the rows, if there was one.
+/// The error among the rows, if any.
 type Failure = Arc<Mutex<Option<Arc<DataFusionError>>>>;
 
 fn met(failure: &Failure) -> Option<Arc<DataFusionError>> {
@@ -171,7 +172,7 @@ impl DataSink for Whole {
 
     async fn write_all(&self, rows: SendableRecordBatchStream, context: &Arc<TaskContext>) -> Result<u64> {
         let Some(sink) = self.sink() else { return internal_err!("a writer of files has a sink") };
-        // Arrow's sink shows none; its keys are never NULL (`mends::copies`, `tables`).
+        // Arrow's sink exposes no target; its keys are never NULL (`mends::copies`, `tables`).
         let target = target(sink).filter(|target| !target.table_partition_cols.is_empty()).cloned();
         let failure = Failure::default();
         let noted = Arc::clone(&failure);
@@ -208,14 +209,14 @@ impl DataSink for Whole {
             lists.clear();
         }
         match met(&failure) {
-            // What a refused file makes of it says less.
+            // The original error is more specific than that of the refused file.
             Some(error) => Err(DataFusionError::Shared(error)),
             None => written,
         }
     }
 }
 
-/// The stores of a session, each one [`Held`].
+/// Object stores of a session, each wrapped in [`Held`].
 #[derive(Debug)]
 struct Stores {
     given: Arc<dyn ObjectStoreRegistry>,
@@ -237,7 +238,7 @@ impl ObjectStoreRegistry for Stores {
     }
 }
 
-/// A store that finishes no file once there was an error.
+/// A store that finishes no file after an error.
 #[derive(Debug, Clone)]
 struct Held {
     inner: Arc<dyn ObjectStore>,
@@ -302,7 +303,7 @@ impl ObjectStore for Held {
     }
 }
 
-/// A file in the making.
+/// A file being written.
 #[derive(Debug)]
 struct HeldUpload {
     inner: Box<dyn MultipartUpload>,
@@ -317,7 +318,7 @@ impl MultipartUpload for HeldUpload {
 
     async fn complete(&mut self) -> Stored<PutResult> {
         if let Err(refusal) = refused(&self.failure) {
-            // What is left of it is the store's to clear away; the refusal says why.
+            // A failed cleanup is left to the store; the refusal reports the cause.
             let _ = self.inner.abort().await;
             return Err(refusal);
         }

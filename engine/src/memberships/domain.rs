@@ -1,16 +1,19 @@
-//! Carries the keys of a correlated subquery through it: a plan of its rows for all keys at once.
+//! Carries the keys of a correlated subquery through its plan: the result is a plan of its rows for all keys at once.
 //!
 //! ```text
-//!   rows of S for o.g, as it stands                 rows of S for all keys, a column of the key beside them
+//!   rows of S for o.g, as written                   rows of S for all keys, with a key column
 //!     Projection: n.v                                 Projection: n.v, key
-//!       Filter: n.g = o.g                      ─►       Projection: n.*, n.g AS key     an equality: each row has its key
-//!       Filter: n.z < o.z                      ─►       Inner Join: n.z < key           else: beside each key that there is
-//!         TableScan: n                                    TableScan: n, keys (those of the outer rows, each once)
+//!       Filter: n.g = o.g                      ─►       Projection: n.*, n.g AS key     equality: a row has one key
+//!       Filter: n.z < o.z                      ─►       Inner Join: n.z < key           otherwise: join with all keys
+//!         TableScan: n                                    TableScan: n, keys (distinct keys of the outer rows)
 //! ```
 //!
-//! Keys     of the plan may be more than those of the outer rows, never fewer where the subquery has rows for them.
-//! Groups   are per key: keys join the groups of aggregations, the partitions of windows, and LIMIT counts rows per key.
-//! No row   an aggregation without GROUP BY has a row for each key all the same: keys are joined to it, with the values of no rows.
+//! Keys     of the plan may include more than those of the outer rows, but never lack one for which the subquery has
+//!          rows.
+//! Groups   are per key: keys are added to the groups of aggregations and the partitions of windows, and LIMIT counts
+//!          rows per key.
+//! No row   an aggregation without GROUP BY has a row even for a key without rows: keys are joined to it, with the
+//!          aggregates' values for no rows.
 
 use std::sync::Arc;
 
@@ -34,15 +37,15 @@ use super::value::{grouped, is_volatile};
 
 /// A column of the outer query that a subquery reads.
 pub(super) struct Key {
-    /// It, in the outer query.
+    /// Its expression in the outer query.
     pub(super) own: Expr,
     of: Column,
-    /// Its name in the subquery.
+    /// Name of its column within the subquery.
     name: String,
 }
 
 impl Key {
-    /// The key in a plan that carries it.
+    /// The key's column in a plan that carries it.
     pub(super) fn column(&self, schema: &DFSchema) -> Result<Expr> {
         let mut named = schema.iter().filter(|(_, field)| field.name() == &self.name);
         match (named.next(), named.next()) {
@@ -52,13 +55,13 @@ impl Key {
     }
 }
 
-/// The keys of a subquery, and the outer rows that they come from.
+/// Keys of a subquery, and the outer rows that provide them.
 pub(super) struct Domain<'a> {
     keys: Vec<Key>,
     input: &'a LogicalPlan,
     outer: &'a DFSchema,
     name: &'a str,
-    /// For errors.
+    /// The subquery's expression, for errors.
     expression: &'a Expr,
 }
 
@@ -91,7 +94,7 @@ impl<'a> Domain<'a> {
         refused(self.expression, why)
     }
 
-    /// Each key of the outer rows once.
+    /// Distinct keys of the outer rows.
     fn keys(&self) -> Result<LogicalPlan> {
         let source = more_rows(self.input.clone(), &self.keys)?;
         if is_volatile(&source)? {
@@ -116,7 +119,7 @@ impl<'a> Domain<'a> {
         self.keys.iter().map(|key| key.column(schema)).collect()
     }
 
-    /// An expression of a node whose input carries the keys.
+    /// Rewrites an expression of a node whose input carries the keys.
     fn over(&self, expression: Expr, schema: &DFSchemaRef) -> Result<Expr> {
         let key = |column: &Column| self.keys.iter().find(|key| key.of == *column);
         let expression = expression.transform_down(|part| match part {
@@ -125,7 +128,8 @@ impl<'a> Domain<'a> {
                 None => Ok(Transformed::no(Expr::OuterReferenceColumn(field, column))),
             },
             part => {
-                // Subqueries of this node read its keys as columns of an outer query. Its own columns are nearer.
+                // In subqueries of this node, keys become outer references to the node's columns, unless a column of
+                // the node shadows them.
                 let nearer: Nearer = vec![];
                 let outer = |column: &Column| {
                     let own = key(column)?.column(schema).ok()?;
@@ -144,7 +148,7 @@ impl<'a> Domain<'a> {
         expression.data()
     }
 
-    /// The columns of `schema` and the keys.
+    /// Projects a plan to the columns of `schema` and the keys.
     fn kept(&self, plan: LogicalPlan, schema: &DFSchema) -> Result<LogicalPlan> {
         let mut columns: Vec<Expr> = schema.iter().map(Expr::from).collect();
         columns.extend(self.columns(plan.schema())?);
@@ -155,7 +159,7 @@ impl<'a> Domain<'a> {
         Projection::try_new(columns, Arc::new(plan)).map(LogicalPlan::Projection)
     }
 
-    /// The rows of a plan for all keys, beside their keys.
+    /// Rows of a plan for all keys, with their keys.
     pub(super) fn carried(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
         if !self.reads(&plan)? {
             return LogicalPlanBuilder::from(plan).cross_join(self.keys()?)?.build();
@@ -211,7 +215,7 @@ impl<'a> Domain<'a> {
                     windows.push(partitioned(expression, &keys)?);
                 }
                 let plan = LogicalPlan::Window(Window::try_new(windows, Arc::new(input))?);
-                // Columns of the input, keys, windows.
+                // The columns are: input, keys, windows.
                 let columns = plan.schema().columns();
                 let of = |(place, (relation, field)): (usize, (Option<&_>, &Arc<_>))| {
                     let place = if place < kept { place } else { place + keys.len() };
@@ -232,14 +236,14 @@ impl<'a> Domain<'a> {
         }
     }
 
-    /// The first columns of `schema` in their order, then the keys.
+    /// Projects a plan to the first `num` columns of `schema`, in order, then the keys.
     fn kept_in_order(&self, plan: LogicalPlan, schema: &DFSchema, num: usize) -> Result<LogicalPlan> {
         let mut columns: Vec<Expr> = schema.iter().take(num).map(Expr::from).collect();
         columns.extend(self.columns(plan.schema())?);
         Projection::try_new(columns, Arc::new(plan)).map(LogicalPlan::Projection)
     }
 
-    /// The first columns of a plan under the names of `schema`, and the keys.
+    /// Projects a plan to its first columns, renamed to those of `schema`, and the keys.
     fn named(&self, plan: LogicalPlan, schema: &DFSchema) -> Result<LogicalPlan> {
         let own = plan.schema().columns();
         let name = |(own, field): (Column, (Option<&_>, &Arc<_>))| {
@@ -276,7 +280,7 @@ impl<'a> Domain<'a> {
         let schema = Arc::clone(input.schema());
         let equal = self.keys.iter().map(|key| equal_to(key, &correlated, &schema)).collect::<Result<Vec<_>>>()?;
         if equal.iter().all(Option::is_some) {
-            // Each row has one value of each key.
+            // Each row determines the value of each key.
             let mut columns: Vec<Expr> = schema.iter().map(Expr::from).collect();
             let (values, places): (Vec<_>, Vec<_>) = equal.into_iter().flatten().unzip();
             columns.extend(values.into_iter().zip(&self.keys).map(|(value, key)| value.alias(&key.name)));
@@ -345,7 +349,7 @@ impl<'a> Domain<'a> {
             let plan = grouped(input, groups, aggregates)?;
             return self.kept(plan, &schema);
         }
-        // A row for each key, rows or none.
+        // A row for each key, with or without rows of the subquery.
         let present = format!("{}_present", self.name);
         let (relation, beside) = (format!("{}_groups", self.name), format!("{}_keys", self.name));
         aggregates.push(count(lit(1_i64)).alias(&present));
@@ -384,7 +388,7 @@ impl<'a> Domain<'a> {
         Projection::try_new(columns, Arc::new(plan)).map(LogicalPlan::Projection)
     }
 
-    /// The value of an aggregate of no rows.
+    /// Value of an aggregate over no rows.
     fn of_no_rows(&self, aggregate: &Expr, ty: &datafusion::arrow::datatypes::DataType) -> Result<ScalarValue> {
         match aggregate.clone().unalias() {
             Expr::AggregateFunction(function) => function.func.default_value(ty),
@@ -392,7 +396,7 @@ impl<'a> Domain<'a> {
         }
     }
 
-    /// True if the subquery asks which groups a row is of: keys among them would change the answer.
+    /// True if the subquery reads the grouping ID: adding keys to the groups would change it.
     fn reads_grouping(&self) -> Result<bool> {
         let Some(subquery) = super::scope::subquery(self.expression) else { return Ok(false) };
         let mut found = false;
@@ -418,7 +422,7 @@ impl<'a> Domain<'a> {
         if join.join_type == JoinType::Inner
             && let Some(filter) = &join.filter
         {
-            // An inner join may do without: the condition is a filter above it.
+            // An inner join allows moving the condition into a filter above it.
             let mut own = vec![];
             for part in split_conjunction(filter) {
                 match expression_reads(part, &node, self.outer)? {
@@ -437,7 +441,7 @@ impl<'a> Domain<'a> {
             None => false,
         };
         use JoinType::{Full, Inner, Left, LeftAnti, LeftMark, LeftSemi, Right, RightAnti, RightMark, RightSemi};
-        // The side all of whose rows there are.
+        // The side whose rows are all preserved.
         let is_left = match join.join_type {
             Left | LeftSemi | LeftAnti | LeftMark => true,
             Right | RightSemi | RightAnti | RightMark => false,
@@ -452,7 +456,7 @@ impl<'a> Domain<'a> {
         let mut other = other;
         if in_other {
             other = self.carried(other)?;
-            // Names of their own, so that no condition mistakes one for the other's.
+            // Distinct names, so that a condition cannot confuse the keys of the two sides.
             let keys = self.columns(other.schema())?;
             let mut columns: Vec<Expr> =
                 other.schema().iter().map(Expr::from).filter(|own| !keys.contains(own)).collect();
@@ -483,7 +487,7 @@ impl<'a> Domain<'a> {
         self.kept(plan, &schema)
     }
 
-    /// The first rows for each key.
+    /// The first rows of each key.
     fn limit(&self, limit: Limit) -> Result<LogicalPlan> {
         let (SkipType::Literal(skip), FetchType::Literal(fetch)) = (limit.get_skip_type()?, limit.get_fetch_type()?)
         else {
@@ -493,7 +497,7 @@ impl<'a> Domain<'a> {
         let input = Arc::unwrap_or_clone(input);
         let (input, order) = match input {
             LogicalPlan::Projection(mut projection) => {
-                // Its rows are those of its input.
+                // A projection preserves its input's rows.
                 let limit = Limit { skip: skip_expr, fetch: fetch_expr, input: projection.input };
                 projection.input = Arc::new(LogicalPlan::Limit(limit));
                 return self.carried(LogicalPlan::Projection(projection));
@@ -527,7 +531,8 @@ fn filtered(plan: LogicalPlan, parts: Vec<Expr>) -> Result<LogicalPlan> {
     })
 }
 
-/// What a condition compares a key with, of the key's own type, and the place of the condition; floats have two zeros.
+/// Expression that a condition equates with a key, of the key's type, and the index of the condition. Floats are
+/// excluded: they have two zeros.
 fn equal_to(key: &Key, parts: &[Expr], schema: &DFSchema) -> Result<Option<(Expr, usize)>> {
     let is_key = |side: &Expr| matches!(side, Expr::OuterReferenceColumn(_, column) if *column == key.of);
     for (place, part) in parts.iter().enumerate() {
@@ -551,7 +556,7 @@ fn equal_to(key: &Key, parts: &[Expr], schema: &DFSchema) -> Result<Option<(Expr
     Ok(None)
 }
 
-/// A join by keys, among which NULL is equal to NULL.
+/// Join in which NULL keys are equal.
 fn equal_keys(
     left: LogicalPlan,
     right: LogicalPlan,
@@ -571,7 +576,7 @@ fn equal_keys(
     )?))
 }
 
-/// The sets of groups.
+/// Expands a grouping set to its list of groups.
 fn sets(set: GroupingSet) -> Vec<Vec<Expr>> {
     match set {
         GroupingSet::Rollup(groups) => (0..=groups.len()).map(|num| groups[..num].to_vec()).collect(),
@@ -585,7 +590,7 @@ fn sets(set: GroupingSet) -> Vec<Vec<Expr>> {
     }
 }
 
-/// A window function within the rows of a key.
+/// Adds the keys to the partitions of a window function.
 fn partitioned(expression: Expr, keys: &[Expr]) -> Result<Expr> {
     expression
         .transform_down(|part| match part {
@@ -598,7 +603,8 @@ fn partitioned(expression: Expr, keys: &[Expr]) -> Result<Expr> {
         .data()
 }
 
-/// A plan that has all keys of `plan`, maybe more: without what is costly, and without LIMIT, which may choose other rows each time.
+/// A plan whose keys include all keys of `plan`: omits costly operators, and LIMIT, which may choose different rows
+/// each time.
 fn more_rows(plan: LogicalPlan, keys: &[Key]) -> Result<LogicalPlan> {
     let own = |input: Arc<LogicalPlan>| more_rows(Arc::unwrap_or_clone(input), keys);
     match plan {
@@ -606,7 +612,7 @@ fn more_rows(plan: LogicalPlan, keys: &[Key]) -> Result<LogicalPlan> {
         LogicalPlan::Sort(sort) => own(sort.input),
         LogicalPlan::Filter(filter) => {
             let input = own(filter.input)?;
-            // Conditions that can be had for nothing; those of another side of a join are gone with it.
+            // Only conditions that are cheap and whose columns still exist; a removed join side removes its columns.
             let is_plain = |part: &Expr| {
                 let is_there = part.column_refs().iter().all(|column| input.schema().has_column(column));
                 let is_nested = part.exists(|part| Ok(super::scope::subquery(part).is_some()))?;
@@ -639,7 +645,7 @@ fn more_rows(plan: LogicalPlan, keys: &[Key]) -> Result<LogicalPlan> {
     }
 }
 
-/// False if a plan may have other keys when it is read again.
+/// False if a second execution of the plan may produce other keys.
 fn is_repeatable(plan: &LogicalPlan, keys: &[Key]) -> Result<bool> {
     let schema = plan.schema();
     let mut has_float = false;

@@ -1,17 +1,20 @@
-//! IN, NOT IN, EXISTS and NOT EXISTS of subqueries, where DataFusion's own rule gives FALSE for NULL, or a wrong row.
+//! IN, NOT IN, EXISTS and NOT EXISTS of subqueries, for cases where DataFusion's own rule returns FALSE for NULL, or a
+//! wrong row.
 //!
 //! ```text
-//!   Filter: x NOT IN (S) OR b = 3            marks of DataFusion's joins are TRUE or FALSE; SQL has NULL, too
+//!   Filter: x NOT IN (S) OR b = 3            marks of DataFusion's joins are TRUE or FALSE; SQL also has NULL
 //!     ─►  Filter: NOT CASE WHEN match THEN TRUE WHEN no row THEN FALSE
 //!                          WHEN x IS NULL OR a NULL in S THEN NULL ELSE FALSE END OR b = 3
-//!           Left Join: x = v                 the match: values of S, each once, so that no row doubles
-//!             Left Join: keys                state of S for these keys: no row, rows, a NULL among them
+//!           Left Join: x = v                 the match: distinct values of S, so that no row is duplicated
+//!             Left Join: keys                state of S for these keys: no row, rows, or rows with a NULL
 //! ```
 //!
-//! Left     to DataFusion: conditions that its semi joins, anti joins and marks answer rightly (`trusted`). Their plans stay as they are.
-//! Keys     of a correlated subquery are the columns of the outer query that it reads. `domain` carries them through it.
-//! NULL     as SQL has it, in filters, values, HAVING, windows and conditions of joins.
-//! Refused  with a sentence: volatile functions in rows that would be read twice, and nodes that keys cannot be carried through.
+//! Left     to DataFusion: conditions for which its semi joins, anti joins and marks are correct (`trusted`). Their
+//!          plans are unchanged.
+//! Keys     of a correlated subquery are the outer columns that it reads. `domain` carries them through the subquery.
+//! NULL     follows SQL, in filters, values, HAVING, windows and join conditions.
+//! Refused  with an error message: volatile functions in rows that would be read twice, and nodes that keys cannot be
+//!          carried through.
 
 mod domain;
 mod scope;
@@ -36,10 +39,10 @@ use crate::missing::Missing;
 use scope::{reads_outer, references, subquery};
 use value::{Lowering, projected};
 
-/// DataFusion's rule that answers what this one leaves.
+/// DataFusion's rule for the remaining conditions.
 pub(crate) const BEFORE: &str = "decorrelate_predicate_subquery";
 
-/// Names of what the rule adds to a plan begin with it.
+/// Prefix of names that the rule adds to a plan.
 const NAME: &str = "__membership";
 
 type Rule = Arc<dyn OptimizerRule + Send + Sync>;
@@ -60,9 +63,9 @@ impl OptimizerRule for Memberships {
         "millpond_memberships"
     }
 
-    /// Recursion is the rule's own: subqueries come before the nodes that hold them.
+    /// The rule recurses by itself: subqueries are rewritten before the nodes that contain them.
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        // Most plans stay as they are, and need no other walk than one by reference.
+        // Most plans are unaffected and need only one walk by reference.
         match is_concerned(&plan, config)? {
             true => rewrite(plan, config),
             false => Ok(Transformed::no(plan)),
@@ -70,7 +73,8 @@ impl OptimizerRule for Memberships {
     }
 }
 
-/// True if a node of the plan, or of one of its subqueries at any depth, has IN or EXISTS that DataFusion's rule would not answer rightly.
+/// True if a node of the plan, or of one of its subqueries at any depth, has an IN or EXISTS that DataFusion's rule
+/// answers wrongly.
 fn is_concerned(plan: &LogicalPlan, config: &dyn OptimizerConfig) -> Result<bool> {
     plan.exists(|node| {
         let (mut any, mut below) = (false, false);
@@ -123,7 +127,8 @@ fn rewrite(plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transforme
     })
 }
 
-/// IN and EXISTS; and scalar subqueries that were correlated by one of theirs, which DataFusion's rule for these would take apart wrongly.
+/// True for IN and EXISTS, and for scalar subqueries that this rule has correlated, because DataFusion's rule would
+/// decorrelate these wrongly.
 fn is_membership(expression: &Expr) -> bool {
     match expression {
         Expr::InSubquery(_) | Expr::Exists(_) => true,
@@ -138,14 +143,14 @@ fn is_membership(expression: &Expr) -> bool {
     }
 }
 
-/// True if an expression holds IN or EXISTS of a subquery.
+/// True if an expression contains IN or EXISTS of a subquery.
 fn holds(expression: &Expr) -> Result<bool> {
     let mut found = false;
     each_part(expression, |part| found |= is_membership(part))?;
     Ok(found)
 }
 
-/// True if an expression of the node does, or a subquery of the node, at any depth.
+/// True if an expression of the node, or of a subquery of the node at any depth, contains IN or EXISTS.
 fn holds_membership(node: &LogicalPlan) -> bool {
     let mut found = false;
     let looked = node.apply_expressions(|expression| {
@@ -161,12 +166,12 @@ fn holds_membership(node: &LogicalPlan) -> bool {
     found || looked.is_err()
 }
 
-/// True if a node of the plan does.
+/// True if an expression of the plan contains IN or EXISTS.
 fn is_held_in(plan: &LogicalPlan) -> Result<bool> {
     plan.exists(|node| Ok(holds_membership(node)))
 }
 
-/// A node whose inputs and subqueries are done.
+/// Lowers a node whose inputs and subqueries are already lowered.
 fn lower(node: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
     let mut any = false;
     node.apply_expressions(|expression| {
@@ -186,20 +191,20 @@ fn lower(node: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<
     }
 }
 
-/// What stands where in a condition: whether NULL may become FALSE there.
+/// Position of an expression in a condition; determines whether NULL may be replaced by FALSE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// The whole condition, or one that AND joins to others.
+    /// The whole condition, or an operand of its top-level AND.
     Top,
-    /// Below OR and AND alone: NULL and FALSE do the same.
+    /// Below OR and AND only: NULL and FALSE are equivalent.
     True,
-    /// The same below NOT: NULL and TRUE do the same.
+    /// Below a NOT of these: NULL and TRUE are equivalent.
     False,
-    /// NULL is NULL.
+    /// NULL must be preserved.
     Value,
 }
 
-/// Replaces each IN and EXISTS of an expression that DataFusion's rule would not answer rightly by its value over `lowering`'s input.
+/// Replaces each IN and EXISTS that DataFusion's rule would answer wrongly by its value over `lowering`'s input.
 fn replace(expression: Expr, place: Place, lowering: &mut Lowering<'_>) -> Result<Transformed<Expr>> {
     if is_membership(&expression) {
         let trusted = lowering.is_trusting() && trusted::is_right(&expression, place, lowering.schema())?;
@@ -212,7 +217,7 @@ fn replace(expression: Expr, place: Place, lowering: &mut Lowering<'_>) -> Resul
         && place == Place::Top
         && is_membership(inner)
     {
-        // DataFusion's rule takes the two for one word.
+        // DataFusion's rule merges NOT and its operand.
         let whole = match inner.as_ref() {
             Expr::InSubquery(part) => Expr::InSubquery(InSubquery { negated: !part.negated, ..part.clone() }),
             Expr::Exists(part) => Expr::Exists(Exists { negated: !part.negated, ..part.clone() }),
@@ -236,12 +241,12 @@ fn replace(expression: Expr, place: Place, lowering: &mut Lowering<'_>) -> Resul
     expression.map_children(|child| replace(child, below, lowering))
 }
 
-/// The same for an expression that is a value.
+/// Like `replace`, for an expression used as a value.
 fn replace_value(expression: Expr, lowering: &mut Lowering<'_>) -> Result<Expr> {
     replace(expression, Place::Value, lowering).data()
 }
 
-/// The parts of a condition that stay below what is joined, and those that do not.
+/// Splits a condition into parts that stay below the added joins, and the others.
 fn apart<'f>(filter: &'f Filter, config: &dyn OptimizerConfig) -> Result<(Vec<&'f Expr>, Vec<&'f Expr>)> {
     let schema = filter.input.schema();
     let (mut stay, mut go) = (vec![], vec![]);
@@ -254,7 +259,7 @@ fn apart<'f>(filter: &'f Filter, config: &dyn OptimizerConfig) -> Result<(Vec<&'
         let is_replaced = replace(part.clone(), Place::Top, &mut look)?.transformed;
         match !is_replaced && trusted::is_answered(part, schema)? {
             true => stay.push(part),
-            // All of it: DataFusion's rule fails on what is left beside what was joined.
+            // The whole part: DataFusion's rule fails on a partly replaced condition.
             false => go.push(part),
         }
     }
@@ -290,7 +295,7 @@ fn lower_projection(projection: Projection, config: &dyn OptimizerConfig) -> Res
     let Projection { expr, input, schema, .. } = projection;
     let mut lowering = Lowering::of(Arc::unwrap_or_clone(input), config);
     let mut expressions = vec![];
-    // Names are those of the schema: DataFusion's rule for ANY and ALL has taken the expressions' own.
+    // Names come from the schema: DataFusion's rule for ANY and ALL has renamed the expressions.
     for (expression, (relation, field)) in expr.into_iter().zip(schema.iter()) {
         let expression = replace_value(expression, &mut lowering)?;
         let (own_relation, own_name) = expression.qualified_name();
@@ -302,7 +307,8 @@ fn lower_projection(projection: Projection, config: &dyn OptimizerConfig) -> Res
     Projection::try_new(expressions, Arc::new(lowering.into_plan())).map(LogicalPlan::Projection)
 }
 
-/// Computes each IN and EXISTS of the expressions as a column of a projection above `input`, and reads it there.
+/// Computes each IN and EXISTS of the expressions as a column of a projection above `input`, and replaces it by that
+/// column.
 fn columns(
     input: LogicalPlan,
     expressions: Vec<Expr>,
@@ -333,7 +339,7 @@ fn columns(
     Ok((plan, read))
 }
 
-/// A node with other expressions, under the columns of `schema` by their places.
+/// Renames the columns of a rewritten node to those of `schema`, by position.
 fn renamed(plan: LogicalPlan, places: impl Iterator<Item = usize>, schema: &DFSchema) -> Result<LogicalPlan> {
     let columns = plan.schema().columns();
     let rename = |(place, (relation, field)): (usize, (Option<&_>, &Arc<_>))| {
@@ -367,7 +373,7 @@ fn lower_window(window: Window, config: &dyn OptimizerConfig) -> Result<LogicalP
     renamed(plan, places, &schema)
 }
 
-/// The side of a join that all columns of a condition, and all that its subqueries read, come from.
+/// Side of a join that provides all columns of a condition and of its subqueries; `None` if both do.
 fn side(part: &Expr, left: &DFSchema, right: &DFSchema) -> Result<Option<bool>> {
     let (mut from_left, mut from_right) = (false, false);
     for column in references(part)? {
@@ -384,7 +390,8 @@ fn side(part: &Expr, left: &DFSchema, right: &DFSchema) -> Result<Option<bool>> 
     })
 }
 
-/// Conditions of joins that hold IN or EXISTS: filters below an inner side, above an inner join, and columns of an outer side.
+/// Lowers join conditions that contain IN or EXISTS: to filters below an inner side, filters above an inner join, or
+/// columns of an outer side.
 fn lower_join(join: Join, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
     let schema = Arc::clone(&join.schema);
     let (mut left, mut right) = (join.left.as_ref().clone(), join.right.as_ref().clone());
@@ -393,7 +400,7 @@ fn lower_join(join: Join, config: &dyn OptimizerConfig) -> Result<Transformed<Lo
         return Ok(Transformed::no(LogicalPlan::Join(join)));
     };
     use JoinType::{Inner, Left, LeftAnti, LeftMark, LeftSemi, Right, RightAnti, RightMark, RightSemi};
-    // Rows that a condition over this side alone leaves out come to nothing.
+    // Rows removed by a condition on this side alone contribute nothing.
     let left_filters = matches!(join.join_type, Inner | LeftSemi | Right | RightSemi | RightAnti | RightMark);
     let right_filters = matches!(join.join_type, Inner | RightSemi | Left | LeftSemi | LeftAnti | LeftMark);
     let (mut stay, mut above) = (vec![], vec![]);
@@ -409,7 +416,7 @@ fn lower_join(join: Join, config: &dyn OptimizerConfig) -> Result<Transformed<Lo
             Some(true) if left_filters => left = filtered(left, part)?,
             Some(false) if right_filters => right = filtered(right, part)?,
             _ if join.join_type == Inner => above.push(part),
-            // Each IN and EXISTS may still read one side alone.
+            // Each IN or EXISTS may still read only one side.
             _ => {
                 let part = part.transform_down(|part| {
                     if !is_membership(&part) {
@@ -445,7 +452,7 @@ fn lower_join(join: Join, config: &dyn OptimizerConfig) -> Result<Transformed<Lo
     }
 }
 
-/// The error of a statement that is not answered.
+/// Error for an unsupported statement.
 fn refused(what: &Expr, why: &str) -> datafusion::error::DataFusionError {
     let kind = match what {
         Expr::InSubquery(part) if part.negated => "NOT IN",

@@ -1,7 +1,7 @@
-//! Columns of an outer query in a subquery, by the level that they belong to.
+//! Outer columns in a subquery, resolved to the query level that owns them.
 //!
 //!   SELECT … FROM t WHERE EXISTS (SELECT … FROM u WHERE EXISTS (SELECT … FROM v WHERE v.a = u.a AND v.b = t.b))
-//!                                                 u.a belongs to the level of u, t.b to that of t: the nearest that has the name
+//!                                      u.a belongs to the level of u, t.b to that of t: the nearest with the name
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
 
 use crate::logical_walk::each_part;
 
-/// The subquery of an expression.
+/// Subquery of an expression, if any.
 pub(super) fn subquery(expression: &Expr) -> Option<&Subquery> {
     match expression {
         Expr::Exists(part) => Some(&part.subquery),
@@ -24,18 +24,18 @@ pub(super) fn subquery(expression: &Expr) -> Option<&Subquery> {
     }
 }
 
-/// Schemas that are nearer than the level that is asked about.
+/// Schemas of levels nearer than the level in question.
 pub(super) type Nearer = Vec<DFSchemaRef>;
 
 fn is_nearer(nearer: &Nearer, column: &Column) -> bool {
     nearer.iter().any(|schema| schema.is_column_from_schema(column))
 }
 
-/// Calls `visit` with each column of an outer query that a plan reads, at any depth, of which no level within the plan is the owner.
+/// Calls `visit_one` for each outer column that a plan reads at any depth and that no level within the plan owns.
 pub(super) fn visit(plan: &LogicalPlan, nearer: &Nearer, visit_one: &mut dyn FnMut(&Column)) -> Result<()> {
     plan.apply(|node| {
         if let LogicalPlan::Subquery(lateral) = node {
-            // A lateral subquery: what it reads of its own siblings cannot be told from here.
+            // In a lateral subquery, references to its siblings cannot be distinguished here.
             visit(&lateral.subquery, nearer, visit_one)?;
             return Ok(TreeNodeRecursion::Jump);
         }
@@ -47,7 +47,7 @@ pub(super) fn visit(plan: &LogicalPlan, nearer: &Nearer, visit_one: &mut dyn FnM
     Ok(())
 }
 
-/// The same for an expression of a node.
+/// Like `visit`, for an expression of a node.
 fn visit_expression(
     expression: &Expr,
     node: &LogicalPlan,
@@ -81,14 +81,14 @@ pub(super) fn reads_outer(plan: &LogicalPlan) -> Result<bool> {
     Ok(found)
 }
 
-/// True if it reads one of `outer`.
+/// True if a plan reads a column of `outer`.
 pub(super) fn reads(plan: &LogicalPlan, outer: &DFSchema) -> Result<bool> {
     let mut found = false;
     visit(plan, &vec![], &mut |column| found |= outer.is_column_from_schema(column))?;
     Ok(found)
 }
 
-/// True if an expression of `node` reads one of `outer`.
+/// True if an expression of `node` reads a column of `outer`.
 pub(super) fn expression_reads(expression: &Expr, node: &LogicalPlan, outer: &DFSchema) -> Result<bool> {
     let mut found = false;
     visit_expression(expression, node, &vec![], &mut |column| found |= outer.is_column_from_schema(column))?;
@@ -102,7 +102,7 @@ pub(super) fn expression_reads_outer(expression: &Expr, node: &LogicalPlan) -> R
     Ok(found)
 }
 
-/// The columns of a node's inputs that an expression of the node reads, through its subqueries, too.
+/// Columns of a node's inputs that an expression of the node reads, including through subqueries.
 pub(super) fn references(expression: &Expr) -> Result<Vec<Column>> {
     let mut columns = vec![];
     expression.apply(|part| {
@@ -117,7 +117,7 @@ pub(super) fn references(expression: &Expr) -> Result<Vec<Column>> {
     Ok(columns)
 }
 
-/// Replaces columns of the outer query in a subquery of a subquery: they are now columns of the nearer one.
+/// Replaces outer columns in nested subqueries, which now refer to columns of the nearer query.
 pub(super) fn replace(plan: LogicalPlan, nearer: &Nearer, by: &dyn Fn(&Column) -> Option<Expr>) -> Result<LogicalPlan> {
     let of_node = |node: LogicalPlan| {
         let inputs = Arc::new(merge_schema(&node.inputs()));
@@ -141,7 +141,7 @@ pub(super) fn replace(plan: LogicalPlan, nearer: &Nearer, by: &dyn Fn(&Column) -
     plan.transform_up(of_node).data()
 }
 
-/// An expression whose own subquery, if it has one, is another.
+/// Replaces the subquery of an expression, if it has one.
 pub(super) fn with_subquery(
     mut expression: Expr,
     other: &dyn Fn(LogicalPlan) -> Result<LogicalPlan>,

@@ -1,4 +1,5 @@
-//! What DataFusion's rule answers rightly: its conditions, and the subqueries whose correlated conditions it may move above them.
+//! Recognizes what DataFusion's rule answers correctly: conditions, and subqueries whose correlated conditions may be
+//! moved above them.
 
 use std::sync::Arc;
 
@@ -16,17 +17,17 @@ use super::scope::{expression_reads_outer, reads, reads_outer, subquery, visit};
 use super::{Place, holds};
 use crate::logical_walk::each_part;
 
-/// True if DataFusion's joins and marks give what SQL asks of IN or EXISTS at `place` above rows of `schema`.
+/// True if DataFusion's joins and marks return SQL's result of IN or EXISTS at `place` above rows of `schema`.
 pub(super) fn is_right(expression: &Expr, place: Place, schema: &DFSchema) -> Result<bool> {
     let Some(inner) = subquery(expression) else { return Ok(false) };
     let plan = inner.subquery.as_ref();
     let is_correlated = reads_outer(plan)?;
     if is_correlated && shares_names(plan)? {
-        // DataFusion takes the one for the other: `a > ALL (SELECT a FROM t)` over t has made both.
+        // DataFusion confuses the two columns: `a > ALL (SELECT a FROM t)` over t creates both.
         return Ok(false);
     }
     if is_correlated && !reads(plan, schema)? {
-        // Columns of a level further out: DataFusion takes them for those of this one.
+        // DataFusion mistakes columns of an outer level for those of this level.
         return Ok(false);
     }
     let Expr::InSubquery(part) = expression else {
@@ -46,7 +47,7 @@ pub(super) fn is_right(expression: &Expr, place: Place, schema: &DFSchema) -> Re
         Place::Value => false,
     };
     if !is_correlated {
-        // The anti join that knows NULL reads it from the columns of the key.
+        // The null-aware anti join reads NULL from the key columns.
         let knows_null = place == Place::Top && is_column(&part.expr);
         return Ok(hides_null || !may_be_null || knows_null);
     }
@@ -59,7 +60,7 @@ pub(super) fn is_right(expression: &Expr, place: Place, schema: &DFSchema) -> Re
     Ok(hides_null || (!may_be_null && (place != Place::Top || !keys_may_be_null)))
 }
 
-/// True if a column of an outer query that a plan reads has the name of one of its own.
+/// True if an outer column that a plan reads has the same name as one of the plan's own columns.
 fn shares_names(plan: &LogicalPlan) -> Result<bool> {
     let mut outer = vec![];
     visit(plan, &vec![], &mut |column| outer.push(column.clone()))?;
@@ -78,8 +79,9 @@ pub(super) fn is_answered(part: &Expr, schema: &DFSchemaRef) -> Result<bool> {
     is_answered_by_trial(part, schema)
 }
 
-/// True for IN and EXISTS for which the rule always finds a join, so that no trial is needed. The subquery gives columns alone and holds no
-/// further subquery. It is uncorrelated (IN), or filters one scan by comparisons of its columns with columns of `schema`.
+/// True for IN and EXISTS for which the rule always finds a join, so that no trial is needed. The subquery outputs only
+/// columns and contains no further subquery. It is uncorrelated (IN), or filters one scan by comparisons of its columns
+/// with columns of `schema`.
 fn is_simple(part: &Expr, schema: &DFSchema) -> Result<bool> {
     let part = if let Expr::Not(part) = part { part } else { part };
     let (inner, is_in) = match part {
@@ -112,7 +114,7 @@ fn is_simple(part: &Expr, schema: &DFSchema) -> Result<bool> {
     }
 }
 
-/// True if an expression of the plan has a subquery of any kind.
+/// True if an expression of the plan contains a subquery of any kind.
 fn has_subqueries(plan: &LogicalPlan) -> Result<bool> {
     plan.exists(|node| {
         let mut found = false;
@@ -124,7 +126,7 @@ fn has_subqueries(plan: &LogicalPlan) -> Result<bool> {
     })
 }
 
-/// `column < outer`, of a column of `schema`, or the other way round.
+/// True for `column < outer`, with `outer` a column of `schema`, and for other comparisons in either order.
 fn compares(part: &Expr, schema: &DFSchema) -> bool {
     let Expr::BinaryExpr(binary) = part else { return false };
     match (binary.left.as_ref(), binary.right.as_ref()) {
@@ -137,12 +139,12 @@ fn compares(part: &Expr, schema: &DFSchema) -> bool {
     }
 }
 
-/// The same by a trial.
+/// Like `is_answered`, by running the rule.
 fn is_answered_by_trial(part: &Expr, schema: &DFSchemaRef) -> Result<bool> {
-    // The rule looks at the columns of its input alone: a leaf has them as well, and no walk goes below it.
+    // The rule only reads the columns of its input: a leaf with these columns saves it the walk below.
     let rows = LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, schema: Arc::clone(schema) });
     let filter = LogicalPlan::Filter(Filter::try_new(part.clone(), Arc::new(rows))?);
-    // Names of this context end with it: those of the statement are not used up.
+    // A separate context, so that aliases of the statement are not used up.
     let Ok(plan) = DecorrelatePredicateSubquery::new().rewrite(filter, &OptimizerContext::new()) else {
         return Ok(false);
     };
@@ -150,7 +152,7 @@ fn is_answered_by_trial(part: &Expr, schema: &DFSchemaRef) -> Result<bool> {
     Ok(!left && !reads(&plan.data, schema)? && has_its_columns(&plan.data)?)
 }
 
-/// False if a node reads a column that none of its inputs has.
+/// False if a node reads a column that none of its inputs provides.
 fn has_its_columns(plan: &LogicalPlan) -> Result<bool> {
     let mut is_there = true;
     plan.apply(|node| {
@@ -168,7 +170,7 @@ fn has_its_columns(plan: &LogicalPlan) -> Result<bool> {
     Ok(is_there)
 }
 
-/// A column, or a cast of one that is NULL for NULL alone.
+/// A column, or a cast of one that is NULL only for NULL.
 fn is_column(expression: &Expr) -> bool {
     match expression {
         Expr::Column(_) => true,
@@ -177,37 +179,37 @@ fn is_column(expression: &Expr) -> bool {
     }
 }
 
-/// What the rows of a subquery are asked for.
+/// Property of a subquery's rows that IN or EXISTS depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
-    /// Whether there are any.
+    /// Whether any row exists.
     Exists,
-    /// Whether one is equal: a row of NULL is as good as none.
+    /// Whether a row is equal: a NULL row counts as no row.
     True,
-    /// Whether one is equal, or one is NULL.
+    /// Whether a row is equal or NULL.
     Value,
 }
 
-/// Correlated conditions of a subquery on their way up.
+/// Correlated conditions of a subquery, while they are moved up.
 #[derive(Debug, Default)]
 struct Trace {
-    /// Columns of the subquery that they read.
+    /// Columns of the subquery that the conditions read.
     columns: Vec<Column>,
     may_be_null: bool,
-    /// A condition is no equality of a column, so that it may not pass an aggregation.
+    /// A condition is not an equality with a column, so that it may not pass an aggregation.
     any_other: bool,
-    /// An aggregation without GROUP BY is below, all of whose values are NULL for no rows.
+    /// There is an aggregation without GROUP BY below, whose values for no rows are all NULL.
     is_scalar: bool,
 }
 
-/// The trace of a subquery that DataFusion's rule may take conditions out of; `None` if that changes its rows.
+/// Trace of a subquery from which DataFusion's rule may extract conditions; `None` if the extraction changes its rows.
 fn traced(plan: &LogicalPlan, asked: Asked) -> Result<Option<Trace>> {
     let trace = trace(plan, asked)?;
-    // The columns become those of an alias, by their names.
+    // The columns become columns of an alias, matched by name.
     Ok(trace.filter(|trace| are_alone(trace, plan.schema())))
 }
 
-/// True if no other column of the schema has the name of one of the trace's.
+/// True if the names of the trace's columns are unique in the schema.
 fn are_alone(trace: &Trace, schema: &DFSchema) -> bool {
     let alone = |column: &Column| {
         let mut of_name = schema.iter().filter(|(_, field)| field.name() == &column.name);
@@ -261,7 +263,7 @@ fn trace(plan: &LogicalPlan, asked: Asked) -> Result<Option<Trace>> {
             };
             let is_own = |expression: &Expr| {
                 let (relation, name) = expression.qualified_name();
-                // A cast has the name of its column.
+                // A cast has the same name as its column.
                 if !matches!(expression, Expr::Column(_)) {
                     let is_named = |column: &Column| column.name == name || column.flat_name() == name;
                     return !trace.columns.iter().any(is_named);
@@ -274,7 +276,7 @@ fn trace(plan: &LogicalPlan, asked: Asked) -> Result<Option<Trace>> {
         }
         LogicalPlan::SubqueryAlias(alias) => {
             let Some(mut trace) = trace(&alias.input, asked)? else { return Ok(None) };
-            // What a projection below does not give would not come through.
+            // Columns that a projection below does not output cannot be read above it.
             let is_there = |column: &Column| alias.input.schema().has_column(column);
             if !are_alone(&trace, alias.input.schema()) || !trace.columns.iter().all(is_there) {
                 return Ok(None);
@@ -312,7 +314,7 @@ fn trace(plan: &LogicalPlan, asked: Asked) -> Result<Option<Trace>> {
                 }
                 trace.is_scalar = true;
             }
-            // Groups are columns, or nothing that has the name of one.
+            // Groups and aggregates must be the columns themselves or have other names.
             let is_right = aggregate.group_expr.iter().chain(&aggregate.aggr_expr).all(|expression| {
                 let (_, name) = expression.qualified_name();
                 let named = trace.columns.iter().any(|column| column.name == name);
@@ -333,7 +335,7 @@ fn trace(plan: &LogicalPlan, asked: Asked) -> Result<Option<Trace>> {
     }
 }
 
-/// `column = outer`: groups of one value of the column are those of one outer row.
+/// True for `column = outer`: a group with one value of the column belongs to one outer row.
 fn is_equality(part: &Expr) -> bool {
     let Expr::BinaryExpr(binary) = part else { return false };
     if binary.op != Operator::Eq {
@@ -346,7 +348,7 @@ fn is_equality(part: &Expr) -> bool {
     }
 }
 
-/// True if all aggregates are NULL where there is no row.
+/// True if all aggregates are NULL for no rows.
 fn are_null_for_no_rows(aggregates: &[Expr], schema: &DFSchema) -> Result<bool> {
     let offset = schema.fields().len() - aggregates.len();
     for (place, aggregate) in aggregates.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The value of IN and EXISTS: columns joined to the rows, each row once, and a CASE over them.
+//! Value of IN and EXISTS: columns joined to the rows without duplicating any, and a CASE over them.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use super::domain::{Domain, Key};
 use super::refused;
 use super::scope::{reads, reads_outer, subquery};
 
-/// States of a subquery for the keys of a row; a row that has none has no row of the subquery.
+/// States of a subquery for the keys of a row; keys without a state have no row of the subquery.
 const NO_ROW: i64 = 0;
 const ROWS: i64 = 1;
 const WITH_NULL: i64 = 2;
 
-/// An input, and what is joined to it.
+/// An input, and the joins added to it.
 pub(super) struct Lowering<'a> {
-    /// `None`: expressions are looked at only.
+    /// `None`: expressions are only examined.
     plan: Option<LogicalPlan>,
     schema: DFSchemaRef,
     is_trusting: bool,
@@ -35,7 +35,7 @@ impl<'a> Lowering<'a> {
         Self { schema: Arc::clone(plan.schema()), plan: Some(plan), is_trusting: false, config }
     }
 
-    /// One for the condition of a filter, whose values are thrown away, and of which DataFusion's rule may answer some.
+    /// Lowering that only examines the condition of a filter; DataFusion's rule may answer parts of it.
     pub(super) fn look(schema: DFSchemaRef, config: &'a dyn OptimizerConfig) -> Self {
         Self { plan: None, schema, is_trusting: true, config }
     }
@@ -49,7 +49,7 @@ impl<'a> Lowering<'a> {
         &self.schema
     }
 
-    /// A name that the statement has not.
+    /// A name that is unique in the statement.
     pub(super) fn name(&self) -> String {
         self.config.alias_generator().next(super::NAME)
     }
@@ -58,10 +58,10 @@ impl<'a> Lowering<'a> {
         self.plan.unwrap_or_default()
     }
 
-    /// The value of IN or EXISTS over the columns of the plan.
+    /// Value of IN or EXISTS over the columns of the plan.
     ///
     /// # Errors
-    /// A sentence on what is not supported.
+    /// If the expression is not supported.
     pub(super) fn value(&mut self, mut expression: Expr) -> Result<Expr> {
         if let Expr::InSubquery(part) = &mut expression
             && super::holds(&part.expr)?
@@ -86,7 +86,7 @@ impl<'a> Lowering<'a> {
         Ok(value)
     }
 
-    /// The rows of a subquery for all keys, and the keys.
+    /// Rows of a subquery for all keys, and the keys.
     fn rows(&self, input: &LogicalPlan, expression: &Expr, name: &str) -> Result<(LogicalPlan, Vec<Key>)> {
         let Some(subquery) = subquery(expression) else {
             return datafusion::common::internal_err!("{expression} has no subquery");
@@ -116,7 +116,7 @@ impl<'a> Lowering<'a> {
         Ok((joined(input, plan, &keys, None)?, num.is_not_null()))
     }
 
-    /// The value of a subquery of one row at most for its keys.
+    /// Value of a subquery that has at most one row per key.
     fn scalar(&self, input: LogicalPlan, expression: &Expr, name: &str) -> Result<(LogicalPlan, Expr)> {
         let (rows, keys) = self.rows(&input, expression, name)?;
         if keys.is_empty() {
@@ -141,7 +141,7 @@ impl<'a> Lowering<'a> {
         name: &str,
     ) -> Result<(LogicalPlan, Expr)> {
         let mut asked = part.expr.as_ref().clone();
-        // A key of a join is a column, and one that is drawn is drawn once.
+        // A join key must be a column, and a volatile expression must be evaluated only once.
         if asked.is_volatile() || !asked.any_column_refs() {
             let column = format!("{name}_asked");
             let columns = input.schema().iter().map(Expr::from).chain([asked.alias(&column)]).collect();
@@ -149,14 +149,14 @@ impl<'a> Lowering<'a> {
             asked = Expr::Column(Column::new_unqualified(column));
         }
         let (rows, keys) = self.rows(&input, expression, name)?;
-        // The value is the first column: keys come after it.
+        // The value is the first column; keys follow it.
         let (relation, field) = rows.schema().qualified_field(0);
         let value = Expr::Column(Column::from((relation, field)));
         let may_be_null = (asked.nullable(input.schema())?, field.is_nullable());
         let asked_type = asked.get_type(input.schema())?;
         let (value_name, state_name) = (format!("{name}_value"), format!("{name}_state"));
 
-        // Each value once for its keys.
+        // Distinct values per key.
         let groups = keys.iter().map(|key| key.column(rows.schema())).collect::<Result<Vec<_>>>()?;
         let known = LogicalPlan::Filter(Filter::try_new(value.clone().is_not_null(), Arc::new(rows.clone()))?);
         let mut columns = groups.clone();
@@ -214,7 +214,8 @@ pub(super) fn grouped(input: LogicalPlan, groups: Vec<Expr>, aggregates: Vec<Exp
     Ok(LogicalPlan::Aggregate(Aggregate::try_new(Arc::new(input), groups, aggregates)?))
 }
 
-/// The value of a plan of one row and one column: a scalar subquery, or a column beside each row if it reads an outer query.
+/// Value of a plan with one row and one column: a scalar subquery, or, if the plan reads an outer query, a column
+/// cross-joined to each row.
 fn one_row(input: LogicalPlan, plan: LogicalPlan, name: &str, column: &str) -> Result<(LogicalPlan, Expr)> {
     if reads_outer(&plan)? {
         let plan = LogicalPlanBuilder::from(plan).alias(name)?.build()?;
@@ -225,7 +226,7 @@ fn one_row(input: LogicalPlan, plan: LogicalPlan, name: &str, column: &str) -> R
     Ok((input, Expr::ScalarSubquery(subquery)))
 }
 
-/// Rows of `left`, with those of `right` that have their keys, and the value that is asked for; NULL is equal to NULL among keys.
+/// Left join of `right` by the keys, and by the tested value if any; NULL keys are equal.
 fn joined(left: LogicalPlan, right: LogicalPlan, keys: &[Key], value: Option<(Expr, Expr)>) -> Result<LogicalPlan> {
     let mut on = vec![];
     let mut nulls = NullEquality::NullEqualsNothing;
@@ -236,7 +237,7 @@ fn joined(left: LogicalPlan, right: LogicalPlan, keys: &[Key], value: Option<(Ex
         }
         on.push((key.own.clone(), column));
     }
-    // The value is never NULL on the right.
+    // On the right, the value is never NULL.
     on.extend(value);
     Ok(LogicalPlan::Join(Join::try_new(
         Arc::new(left),
@@ -250,7 +251,7 @@ fn joined(left: LogicalPlan, right: LogicalPlan, keys: &[Key], value: Option<(Ex
     )?))
 }
 
-/// True if a plan may have other rows when it is read again.
+/// True if a second execution of the plan may return other rows.
 pub(super) fn is_volatile(plan: &LogicalPlan) -> Result<bool> {
     use datafusion::common::tree_node::TreeNodeRecursion;
     let mut found = false;
@@ -264,7 +265,7 @@ pub(super) fn is_volatile(plan: &LogicalPlan) -> Result<bool> {
     Ok(found)
 }
 
-/// The columns of `schema`, and no other.
+/// Projects a plan to the columns of `schema`.
 pub(super) fn projected(plan: LogicalPlan, schema: &DFSchema) -> Result<LogicalPlan> {
     if plan.schema().fields().len() == schema.fields().len() {
         return Ok(plan);

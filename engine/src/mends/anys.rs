@@ -1,8 +1,8 @@
-//! `x = ANY (list)` of lists that hold NULL: unknown where no other item decides. DataFusion's planner says FALSE.
+//! `x = ANY (list)` for lists that contain NULL: NULL unless another item decides. DataFusion's planner returns FALSE.
 //!
-//!   x = ANY (a)  ─►  CASE WHEN x = ANY (a) THEN TRUE WHEN array_position(a, NULL) IS NOT NULL THEN NULL ELSE x = ANY (a) END
+//!   x = ANY (a) ─► CASE WHEN x = ANY (a) THEN TRUE WHEN a contains NULL THEN NULL ELSE x = ANY (a) END
 //!
-//! Left   as they are: subqueries, which are another matter; lists that are written out without NULL; parameters.
+//! Left   unchanged: subqueries; literal lists without NULL; parameters.
 
 use std::ops::ControlFlow;
 
@@ -10,13 +10,13 @@ use datafusion::sql::sqlparser::ast::{Array, Expr, Value, VisitMut, VisitorMut};
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
-/// The answer, with the names of [`ANY`] and [`LIST`] for the comparison and its list.
+/// The replacement, with the names of [`ANY`] and [`LIST`] as placeholders for the comparison and its list.
 const ANSWER: &str =
     r#"CASE WHEN "any" THEN TRUE WHEN array_position("list", NULL) IS NOT NULL THEN NULL ELSE "any" END"#;
 const ANY: &str = "any";
 const LIST: &str = "list";
 
-/// Gives a comparison with the items of a list its third value.
+/// Makes a comparison with the items of a list return NULL where SQL does.
 pub(super) fn with_null(expr: &mut Expr) -> ControlFlow<String> {
     let Expr::AnyOp { right, .. } = &*expr else { return ControlFlow::Continue(()) };
     if has_no_null(right) {
@@ -51,7 +51,7 @@ fn is_constant(item: &Expr) -> bool {
     }
 }
 
-/// Puts the comparison and its list in their places.
+/// Fills in the comparison and its list.
 struct Filled<'e> {
     any: &'e Expr,
     list: &'e Expr,

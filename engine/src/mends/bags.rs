@@ -1,15 +1,15 @@
-//! EXCEPT ALL and INTERSECT ALL: rows count as often as they are there.
+//! EXCEPT ALL and INTERSECT ALL: duplicate rows are counted.
 //!
 //! ```text
-//!   a: x x x y    EXCEPT ALL    b: x ─► x x y          the first x of a meets the first of b, the second none
+//!   a: x x x y    EXCEPT ALL    b: x ─► x x y          the first x of a matches the x of b, the others match none
 //!
 //!   SemiJoin or AntiJoin: a = b, NULLs equal ─► Project a's columns
 //!     a                                           SemiJoin or AntiJoin: copy = copy, a = b, NULLs equal
 //!     b                                             a, with copy: the number of each row among its equals
-//!                                                   b, the same
+//!                                                   b, with copy
 //! ```
 //!
-//! DataFusion alone keeps, or leaves out, all rows that are equal to one of the other side.
+//! DataFusion alone keeps, or removes, all rows that are equal to a row of the other side.
 
 use std::sync::Arc;
 
@@ -21,11 +21,11 @@ use datafusion::logical_expr::{Expr, ExprFunctionExt, Join, LogicalPlan, Logical
 
 use crate::mends::zeros;
 
-/// The column that numbers the rows among their equals.
+/// Column that numbers the rows among their equals.
 const COPY: &str = "(copy)";
 
-/// True for the join that DataFusion's builder makes of EXCEPT ALL or INTERSECT ALL. Those without ALL have a DISTINCT below; so may these,
-/// and then all rows are first ones.
+/// True for the join that DataFusion's builder creates for EXCEPT ALL or INTERSECT ALL. The forms without ALL have a
+/// DISTINCT below; if these do too, each row is the first of its equals.
 pub(super) fn is_bag(node: &LogicalPlan) -> bool {
     let LogicalPlan::Join(join) = node else { return false };
     let pairs_all = || {
@@ -45,7 +45,7 @@ pub(super) fn is_bag(node: &LogicalPlan) -> bool {
         && pairs_all()
 }
 
-/// The join with a number of each row among its equals; anything else as it is.
+/// Adds the row numbers among equals to the join; returns any other node unchanged.
 pub(super) fn counted(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if !is_bag(&node) {
         return Ok(Transformed::no(node));
@@ -71,7 +71,7 @@ pub(super) fn counted(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     Ok(Transformed::yes(LogicalPlan::Projection(projection)))
 }
 
-/// A side with the numbers of its rows among their equals, and the column that has them.
+/// A side with its rows numbered among their equals, and the column of the numbers.
 fn numbered(side: LogicalPlan, qualifier: &str) -> Result<(LogicalPlan, Column)> {
     let columns: Vec<Expr> = side.schema().columns().into_iter().map(Expr::Column).collect();
     let equal = columns.iter().map(|column| zeros::one_zero(column.clone(), side.schema()));

@@ -1,7 +1,8 @@
-//! DELETE and UPDATE of tables in memory: the rows that stay are a query, and take the place of the old ones when it has ended well.
+//! DELETE and UPDATE of in-memory tables: a query computes the new rows, which replace the old ones after it has
+//! succeeded.
 //!
 //! ```text
-//!   Dml: Delete t              ─►  Change: t                                    ─►  ChangeExec: rows, then the exchange
+//!   Dml: Delete t              ─►  Change: t                            ─►  ChangeExec: rows, then the exchange
 //!     Filter: c                      Filter: c IS NOT TRUE
 //!       TableScan: t                   TableScan: t
 //!
@@ -11,12 +12,13 @@
 //!         TableScan: t                   TableScan: t
 //! ```
 //!
-//! DataFusion alone looks for conditions in the optimised plan, and changes all rows where it finds none: IN and EXISTS of subqueries have
-//! become joins by then, and conditions that are never true have become no rows. It changes them while it plans, so that EXPLAIN does, too.
+//! DataFusion alone searches the optimized plan for conditions, and changes all rows if it finds none: by then, IN and
+//! EXISTS of subqueries are joins, and conditions that are never true have been removed. It also changes rows during
+//! planning, even for EXPLAIN.
 //!
-//! Whole    an error among the rows leaves the table as it was. So does a change by another statement since this one was planned: it is
-//!          refused, and can be run again.
-//! Left     to DataFusion: tables of other kinds, which are asked by their own means.
+//! Whole    an error among the rows leaves the table unchanged. So does a concurrent change by another statement since
+//!          planning: this statement is refused and can be repeated.
+//! Left     to DataFusion: tables of other kinds, which have their own methods.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -49,7 +51,7 @@ use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 
 use crate::store::{MadeRows, MadeTable, Rows};
 
-/// True for a DELETE or UPDATE of a table in memory.
+/// True for a DELETE or UPDATE of an in-memory table.
 pub(super) fn is_change(node: &LogicalPlan) -> bool {
     let LogicalPlan::Dml(dml) = node else { return false };
     matches!(dml.op, WriteOp::Delete | WriteOp::Update)
@@ -58,10 +60,10 @@ pub(super) fn is_change(node: &LogicalPlan) -> bool {
         })
 }
 
-/// Such a statement as a query, and what puts its rows in place; anything else as it is.
+/// Converts such a statement to a query and a node that stores its rows; returns any other node unchanged.
 ///
 /// # Errors
-/// A refusal of LIMIT; DataFusion's.
+/// If the statement has a LIMIT; DataFusion's.
 pub(super) fn as_query(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if !is_change(&node) {
         return Ok(Transformed::no(node));
@@ -78,7 +80,7 @@ pub(super) fn as_query(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     Ok(Transformed::yes(LogicalPlan::Extension(Extension { node: Arc::new(node) })))
 }
 
-/// The rows that DELETE leaves.
+/// Rows that remain after DELETE.
 fn kept(input: LogicalPlan, name: &TableReference) -> Result<LogicalPlan> {
     match input {
         LogicalPlan::Filter(filter) => {
@@ -90,10 +92,10 @@ fn kept(input: LogicalPlan, name: &TableReference) -> Result<LogicalPlan> {
     }
 }
 
-/// The column that says whether UPDATE changes a row.
+/// Column that marks the rows that UPDATE changes.
 const IS_CHANGED: &str = "(is changed)";
 
-/// All rows as UPDATE leaves them, and whether it changes them.
+/// All rows after UPDATE, and whether it changes them.
 fn updated(input: LogicalPlan) -> Result<LogicalPlan> {
     let LogicalPlan::Projection(projection) = input else { return internal_err!("UPDATE has values for all columns") };
     let (rows, condition) = match Arc::unwrap_or_clone(projection.input) {
@@ -116,17 +118,17 @@ fn updated(input: LogicalPlan) -> Result<LogicalPlan> {
     Projection::try_new(new, Arc::new(LogicalPlan::Projection(rows))).map(LogicalPlan::Projection)
 }
 
-/// The rows of a table when its change was planned.
+/// Rows of a table at the time its change was planned.
 #[derive(Clone)]
 enum Before {
-    /// Those of a query, as they were made.
+    /// Rows of a kept query result.
     Made(Arc<MadeRows>),
-    /// Those of each partition of a table of DataFusion's.
+    /// Rows of each partition of a DataFusion table.
     Batches { table: Arc<dyn TableProvider>, partitions: Arc<Vec<Vec<RecordBatch>>> },
 }
 
 impl Before {
-    /// `None` while another statement changes them.
+    /// `None` while another statement changes the rows.
     fn of(table: &Arc<dyn TableProvider>) -> Option<Self> {
         if let Some(made) = table.downcast_ref::<MadeTable>() {
             return match made.rows_now()? {
@@ -156,17 +158,17 @@ fn changed_meanwhile<T>(name: &TableReference) -> Result<T> {
     exec_err!("the table {name} was changed by another statement meanwhile: run this one again")
 }
 
-/// A query whose rows become those of a table.
+/// A query whose rows replace those of a table.
 #[derive(Clone)]
 pub(crate) struct Change {
     input: LogicalPlan,
     name: TableReference,
     table: Arc<dyn TableProvider>,
-    /// What the table held when this was planned.
+    /// Rows of the table when the change was planned.
     before: Before,
-    /// The last column says which rows are changed; otherwise those that are missing are.
+    /// True for UPDATE: the last column says which rows change. For DELETE, missing rows count as changed.
     updates: bool,
-    /// The number of rows that are changed.
+    /// Schema of the result: the number of changed rows.
     schema: DFSchemaRef,
 }
 
@@ -256,19 +258,19 @@ impl ExtensionPlanner for Changes {
     }
 }
 
-/// The change that a node is, if it is one.
+/// The change that a node contains, if any.
 pub(crate) fn change(node: &LogicalPlan) -> Option<&Change> {
     let LogicalPlan::Extension(extension) = node else { return None };
     extension.node.as_any().downcast_ref()
 }
 
 impl Change {
-    /// The query of its rows.
+    /// Query of the new rows.
     pub(crate) fn rows(&self) -> &LogicalPlan {
         &self.input
     }
 
-    /// The change, by the plan of its rows.
+    /// Physical plan of the change, over the plan of its rows.
     pub(crate) fn over(&self, input: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         let properties = PlanProperties::new(
             EquivalenceProperties::new(Arc::clone(self.schema.inner())),
@@ -280,7 +282,7 @@ impl Change {
     }
 }
 
-/// Runs a query, and puts its rows into a table.
+/// Runs a query and stores its rows in a table.
 #[derive(Debug)]
 struct ChangeExec {
     change: Change,
@@ -340,7 +342,7 @@ impl ExecutionPlan for ChangeExec {
 }
 
 impl Change {
-    /// Puts rows in the place of the old ones; gives the number of those that were changed.
+    /// Replaces the old rows; returns the number of changed rows.
     async fn put(&self, rows_of_query: Vec<Vec<RecordBatch>>) -> Result<u64> {
         let schema = self.table.schema();
         let partitions = match &self.before {
@@ -366,7 +368,7 @@ impl Change {
         }
     }
 
-    /// False, and nothing done, where the rows are others than before.
+    /// Returns false, without any change, if the table's rows have changed since planning.
     async fn exchange(&self, new: Vec<Vec<RecordBatch>>, schema: SchemaRef) -> Result<bool> {
         match &self.before {
             Before::Made(made) => match self.table.downcast_ref::<MadeTable>() {
@@ -391,7 +393,7 @@ impl Change {
         }
     }
 
-    /// A batch with the columns of the table.
+    /// Converts a batch to the columns of the table.
     fn row_of(&self, batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
         let mut columns = Vec::with_capacity(schema.fields().len());
         for (field, column) in schema.fields().iter().zip(batch.columns()) {
@@ -411,7 +413,7 @@ impl Change {
     }
 }
 
-/// The number of changed rows of an UPDATE's batch.
+/// Number of changed rows in an UPDATE batch.
 fn changed_in(batch: &RecordBatch) -> Result<u64> {
     match batch.columns().last().and_then(|column| column.as_boolean_opt()) {
         Some(is_changed) => Ok(is_changed.true_count() as u64),
@@ -419,7 +421,7 @@ fn changed_in(batch: &RecordBatch) -> Result<u64> {
     }
 }
 
-/// True for the same batches, by the arrays that they hold.
+/// True for identical batches, compared by array pointers.
 fn are_same(now: &[RecordBatch], before: &[RecordBatch]) -> bool {
     let same = |now: &RecordBatch, before: &RecordBatch| {
         let mut columns = now.columns().iter().zip(before.columns());

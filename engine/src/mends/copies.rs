@@ -1,20 +1,21 @@
-//! COPY that would lose something: of two columns of one name a Parquet file, or an object of JSON, gives back one; in partitions of Arrow files,
-//! whose sink does not show its keys (`files`), rows of a NULL key would be among those of another.
+//! Refuses a COPY that would lose data: a Parquet file or a JSON object returns only one of two columns with the same
+//! name; in partitions of Arrow files, whose sink does not expose its keys (`files`), rows with a NULL key would be
+//! mixed with those of another key.
 
 use datafusion::common::plan_err;
 use datafusion::error::Result;
 use datafusion::logical_expr::LogicalPlan;
 
-/// The format whose sink does not show its keys.
+/// The format whose sink does not expose its keys.
 const NOT_OURS: &str = "arrow";
 
-/// Formats whose files have columns by their place.
+/// Formats whose files identify columns by position.
 const BY_PLACE: [&str; 1] = ["csv"];
 
-/// Refuses a COPY that would lose a column.
+/// Refuses a COPY that would lose data.
 ///
 /// # Errors
-/// That refusal.
+/// The refusal.
 pub(super) fn refused(node: &LogicalPlan) -> Result<()> {
     let LogicalPlan::Copy(copy) = node else { return Ok(()) };
     if copy.file_type.get_ext().eq_ignore_ascii_case(NOT_OURS) {

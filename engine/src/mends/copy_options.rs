@@ -1,4 +1,4 @@
-//! COPY's options as DuckDB and PostgreSQL write them, and the format that a target's name says.
+//! COPY options in the syntax of DuckDB and PostgreSQL, and file formats derived from target names.
 //!
 //! ```text
 //!   text    COPY q TO 'x' (FORMAT csv, DELIMITER ';', PARTITION_BY (k))
@@ -7,7 +7,7 @@
 //!           TO 'folder/', TO '/dev/stdout' without a format ─► refused: name one
 //! ```
 //!
-//! Left   options in OPTIONS (…), which are DataFusion's; a format that STORED AS names.
+//! Left   unchanged: options in OPTIONS (…), which are DataFusion's; a format named by STORED AS.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -20,7 +20,7 @@ use datafusion::sql::sqlparser::ast::Value;
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
-/// Formats that COPY writes, by the names that statements give them: the format, and the delimiter that the name implies.
+/// Formats that COPY writes, by their names in statements: the format, and the delimiter that the name implies.
 const FORMATS: [(&str, &str, Option<&str>); 7] = [
     ("csv", "CSV", None),
     ("tsv", "CSV", Some("\t")),
@@ -31,10 +31,10 @@ const FORMATS: [(&str, &str, Option<&str>); 7] = [
     ("arrow", "ARROW", None),
 ];
 
-/// Endings of compressed files, and the compressions they name.
+/// Extensions of compressed files, and their compressions.
 const COMPRESSIONS: [(&str, &str); 4] = [("gz", "gzip"), ("zst", "zstd"), ("bz2", "bzip2"), ("xz", "xz")];
 
-/// Options in parentheses that are DataFusion's under another name.
+/// Options in parentheses that DataFusion has under another name.
 const RENAMED: [(&str, &str); 14] = [
     ("header", "format.has_header"),
     ("delimiter", "format.delimiter"),
@@ -52,19 +52,19 @@ const RENAMED: [(&str, &str); 14] = [
     ("compression_level", "format.compression_level"),
 ];
 
-/// Compressions of Parquet pages that DataFusion wants with a level, and the levels of other programs.
+/// Parquet compressions for which DataFusion requires a level, with the default levels of other programs.
 const LEVELS: [(&str, &str); 3] = [("zstd", "zstd(3)"), ("gzip", "gzip(6)"), ("brotli", "brotli(4)")];
 
 const DELIMITER: &str = "format.delimiter";
 const COMPRESSION: &str = "format.compression";
 
-/// The names in parentheses, for messages.
+/// Option names in parentheses, for messages.
 const KNOWN: &str = "FORMAT, HEADER, DELIMITER, QUOTE, ESCAPE, NULL, DATEFORMAT, TIMESTAMPFORMAT, COMPRESSION, ROW_GROUP_SIZE and PARTITION_BY";
 
-/// A text whose COPY statements have their options in DataFusion's form.
+/// Rewrites the COPY statements of a text with their options in DataFusion's form.
 ///
 /// # Errors
-/// A refusal of options that are not known. What is no text of tokens is the parser's to refuse.
+/// If an option is unknown. A text that cannot be tokenized is left to the parser.
 pub(crate) fn written_out<'a>(sql: &'a str, dialect: &dyn Dialect) -> Result<Cow<'a, str>> {
     let is_copy = |word: &[u8]| word.eq_ignore_ascii_case(b"copy");
     if !sql.as_bytes().windows(4).any(is_copy) {
@@ -73,7 +73,7 @@ pub(crate) fn written_out<'a>(sql: &'a str, dialect: &dyn Dialect) -> Result<Cow
     let mut tokens = Tokenizer::new(dialect, sql).tokenize_with_location().unwrap_or_default();
     tokens.retain(|token| !matches!(token.token, Token::Whitespace(_) | Token::EOF));
     let mut written = Cow::Borrowed(sql);
-    // From the last one on: the places of those before stay.
+    // In reverse order, so that earlier positions stay valid.
     for statement in tokens.split(|token| token.token == Token::SemiColon).rev() {
         let Some(group) = group_of(statement) else { continue };
         let (open, close) = (&statement[group.start], &statement[group.end - 1]);
@@ -86,7 +86,7 @@ pub(crate) fn written_out<'a>(sql: &'a str, dialect: &dyn Dialect) -> Result<Cow
     Ok(written)
 }
 
-/// The options in parentheses of a COPY, with a WITH before them: the places of their tokens.
+/// Token range of the options in parentheses of a COPY, including a preceding WITH.
 fn group_of(statement: &[TokenWithSpan]) -> Option<Range<usize>> {
     let mut at = 0;
     while statement.get(at).and_then(word).is_some_and(|word| is_one_of(word, &["explain", "analyze", "verbose"])) {
@@ -99,7 +99,7 @@ fn group_of(statement: &[TokenWithSpan]) -> Option<Range<usize>> {
             Token::LParen if depth == 0 && is_behind_target => {
                 let is_with = word(&statement[place - 1]).is_some_and(|word| word.eq_ignore_ascii_case("with"));
                 let is_plain = is_with || matches!(statement[place - 1].token, Token::SingleQuotedString(_));
-                // OPTIONS (…) and PARTITIONED BY (…) are the parser's.
+                // OPTIONS (…) and PARTITIONED BY (…) are left to the parser.
                 let end = is_plain.then(|| closing(statement, place)).flatten()?;
                 return Some(place - usize::from(is_with)..end);
             }
@@ -114,7 +114,7 @@ fn group_of(statement: &[TokenWithSpan]) -> Option<Range<usize>> {
     None
 }
 
-/// The place behind the parenthesis that closes the one at `open`.
+/// Index after the parenthesis that closes the one at `open`.
 fn closing(tokens: &[TokenWithSpan], open: usize) -> Option<usize> {
     let mut depth = 0_usize;
     for (place, token) in tokens.iter().enumerate().skip(open) {
@@ -130,7 +130,7 @@ fn closing(tokens: &[TokenWithSpan], open: usize) -> Option<usize> {
     None
 }
 
-/// The clauses that mean what the options in parentheses say.
+/// Clauses equivalent to the options in parentheses.
 fn clauses(options: &[TokenWithSpan]) -> Result<String> {
     let (mut stored_as, mut partitioned_by, mut others) = (None, None, Vec::new());
     for option in at_commas(options) {
@@ -148,7 +148,7 @@ fn clauses(options: &[TokenWithSpan]) -> Result<String> {
             }
             "partition_by" => partitioned_by = Some(keys(value)?),
             "header" => others.push(("format.has_header".to_string(), truth(&name, value)?)),
-            // Names with a dot are DataFusion's own.
+            // Names with a dot are DataFusion's.
             dotted if dotted.contains('.') => others.push((dotted.to_string(), single(&name, value)?)),
             known => {
                 let Some((_, option)) = RENAMED.iter().find(|(name, _)| *name == known) else {
@@ -176,7 +176,7 @@ fn clauses(options: &[TokenWithSpan]) -> Result<String> {
     Ok(format!(" {}", clauses.join(" ")))
 }
 
-/// The parts of a list, whose own parentheses stay together.
+/// Splits a list at its top-level commas.
 fn at_commas(list: &[TokenWithSpan]) -> Vec<&[TokenWithSpan]> {
     let (mut depth, mut first, mut parts) = (0_usize, 0, Vec::new());
     for (place, token) in list.iter().enumerate() {
@@ -195,7 +195,7 @@ fn at_commas(list: &[TokenWithSpan]) -> Vec<&[TokenWithSpan]> {
     parts
 }
 
-/// An option's name, which may have dots, and the tokens of its value.
+/// Name of an option, which may contain dots, and the tokens of its value.
 fn named(option: &[TokenWithSpan]) -> Option<(String, &[TokenWithSpan])> {
     let (first, mut rest) = option.split_first()?;
     let mut name = match &first.token {
@@ -217,7 +217,7 @@ fn named(option: &[TokenWithSpan]) -> Option<(String, &[TokenWithSpan])> {
     Some((name, rest))
 }
 
-/// The one value of an option.
+/// The single value of an option.
 fn single(name: &str, value: &[TokenWithSpan]) -> Result<String> {
     let one = match value {
         [one] => match &one.token {
@@ -235,7 +235,7 @@ fn single(name: &str, value: &[TokenWithSpan]) -> Result<String> {
     }
 }
 
-/// True or false, as an option without a value is true.
+/// Boolean value of an option; true if it has no value.
 fn truth(name: &str, value: &[TokenWithSpan]) -> Result<String> {
     if value.is_empty() {
         return Ok("true".to_string());
@@ -248,7 +248,7 @@ fn truth(name: &str, value: &[TokenWithSpan]) -> Result<String> {
     }
 }
 
-/// Names of columns, in parentheses or alone, as they are written.
+/// Column names, in parentheses or a single one, as written.
 fn keys(value: &[TokenWithSpan]) -> Result<Vec<String>> {
     let list = match value {
         [open, inside @ .., close] if open.token == Token::LParen && close.token == Token::RParen => inside,
@@ -264,10 +264,10 @@ fn keys(value: &[TokenWithSpan]) -> Result<Vec<String>> {
     }
 }
 
-/// Gives a COPY the format and the compression that its target's name says.
+/// Adds the format and the compression that the target's name implies to a COPY.
 ///
 /// # Errors
-/// A refusal of a target whose format is not known.
+/// If the target's format is unknown.
 pub(super) fn completed(statement: &mut Statement) -> Result<()> {
     let mut statement = statement;
     while let Statement::Explain(explain) = statement {
@@ -294,7 +294,8 @@ pub(super) fn completed(statement: &mut Statement) -> Result<()> {
         }
         match format(&inner) {
             Some((_, format, delimiter)) => {
-                // Endings of DataFusion's own formats, and of those that a program has added, stay its affair.
+                // Extensions of DataFusion's own formats, and of those that a program has added, are left to
+                // DataFusion.
                 if compression.is_some() || !format.eq_ignore_ascii_case(&inner) {
                     copy.stored_as = Some(format.to_string());
                 }
@@ -371,7 +372,7 @@ fn checked(format: &str, key: &str, value: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Adds an option that the statement does not have.
+/// Adds an option unless the statement already has it.
 fn add(copy: &mut CopyToStatement, option: &str, value: Option<&str>) {
     let is = |key: &str| key.eq_ignore_ascii_case(option) || format!("format.{key}").eq_ignore_ascii_case(option);
     if let (Some(value), false) = (value, copy.options.iter().any(|(key, _)| is(key))) {
@@ -408,7 +409,7 @@ fn text(tokens: &[TokenWithSpan]) -> String {
     tokens.iter().map(|token| token.token.to_string()).collect::<Vec<_>>().join(" ")
 }
 
-/// The byte at a place of the tokenizer's: lines and columns from 1, columns in characters.
+/// Byte offset of a tokenizer location: lines and columns from 1, columns in characters.
 fn offset(sql: &str, location: Location) -> usize {
     let mut start = 0;
     for (line, number) in sql.split_inclusive('\n').zip(1..) {

@@ -1,8 +1,9 @@
-//! Clauses that the parser reads and DataFusion's planner drops: refused, with what to write. WITH ROLLUP and WITH CUBE become ROLLUP and CUBE.
+//! Clauses that the parser accepts and DataFusion's planner ignores: refused, with an alternative. WITH ROLLUP and WITH
+//! CUBE become ROLLUP and CUBE.
 
 use datafusion::sql::sqlparser::ast::{Expr, GroupByExpr, GroupByWithModifier, Query, Select, TableFactor};
 
-/// Why a query is refused, apart from its SELECT.
+/// Why a query is refused, because of a clause outside its SELECT.
 pub(super) fn in_query(query: &Query) -> Option<&'static str> {
     if query.for_clause.is_some() {
         return Some(
@@ -60,7 +61,7 @@ pub(super) fn in_relation(relation: &TableFactor) -> Option<&'static str> {
     ordinality.then_some("WITH ORDINALITY is not answered: write row_number() OVER ()")
 }
 
-/// `GROUP BY a, b WITH ROLLUP` as `GROUP BY ROLLUP (a, b)`; the same for CUBE.
+/// Rewrites `GROUP BY a, b WITH ROLLUP` to `GROUP BY ROLLUP (a, b)`, and likewise for CUBE.
 pub(super) fn with_sets(select: &mut Select) {
     let GroupByExpr::Expressions(groups, modifiers) = &mut select.group_by else { return };
     let sets = match modifiers.as_slice() {

@@ -1,7 +1,7 @@
-//! The greatest and the least float of a group. DataFusion lets a NaN count until another value comes, and begins with the greatest finite
-//! number, which infinities do not pass.
+//! Greatest and least float of a group. DataFusion keeps a NaN only until another value arrives, and starts with the
+//! greatest finite number, which infinities do not replace.
 //!
-//!   max(f) … GROUP BY k  ─►  the same function, whose groups compare floats by their total order, as it does without groups
+//!   max(f) … GROUP BY k  ─►  the same function, whose groups use the total order, as it does without groups
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 use crate::expr::builtin::is_own_aggregate;
 use crate::expr::mended::{self, is_mended};
 
-/// True for an aggregation with groups that asks for the greatest or the least float.
+/// True for a grouped aggregation that computes the greatest or the least float.
 pub(super) fn is_in(node: &LogicalPlan) -> Result<bool> {
     let LogicalPlan::Aggregate(aggregate) = node else { return Ok(false) };
     if aggregate.group_expr.is_empty() {
@@ -34,7 +34,7 @@ fn asks(part: &Expr, input: &LogicalPlan) -> bool {
         && params.args.first().is_some_and(|arg| arg.get_type(input.schema().as_ref()).is_ok_and(|of| of.is_floating()))
 }
 
-/// The node with functions that know the order of floats.
+/// Replaces the functions of the node by ones that use the total order of floats.
 pub(super) fn ordered(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if !is_in(&node)? {
         return Ok(Transformed::no(node));

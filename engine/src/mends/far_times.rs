@@ -1,4 +1,5 @@
-//! TIMESTAMP of a text in a year that nanoseconds do not reach: microseconds, which PostgreSQL and DuckDB have for all times.
+//! TIMESTAMP literals of years outside the range of nanoseconds: microseconds, which PostgreSQL and DuckDB use for all
+//! timestamps.
 //!
 //! ```text
 //!   TIMESTAMP '2024-01-01'  ─► nanoseconds, as DataFusion plans it
@@ -11,7 +12,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Cast, Expr};
 use datafusion::logical_expr::{LogicalPlan, lit};
 
-/// The cast to microseconds in the place of one that nanoseconds have no value for.
+/// The cast to microseconds that replaces a cast out of the range of nanoseconds.
 pub(super) fn reaching(part: &Expr) -> Option<Expr> {
     let Expr::Cast(cast) = part else { return None };
     let (Expr::Literal(text, _), DataType::Timestamp(TimeUnit::Nanosecond, zone)) =
@@ -25,7 +26,7 @@ pub(super) fn reaching(part: &Expr) -> Option<Expr> {
     is_far.then(|| Expr::Cast(Cast::new(Box::new(lit(text.clone())), micros)))
 }
 
-/// True for a node with such a text.
+/// True for a node with such a literal.
 pub(super) fn is_in(node: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     node.apply_expressions(|expr| {
@@ -37,7 +38,7 @@ pub(super) fn is_in(node: &LogicalPlan) -> Result<bool> {
     Ok(found)
 }
 
-/// A node whose texts of far times are microseconds.
+/// Converts such literals of a node to microseconds.
 pub(super) fn reached(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if !is_in(&node)? {
         return Ok(Transformed::no(node));

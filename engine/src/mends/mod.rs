@@ -1,14 +1,16 @@
-//! Statements that DataFusion plans for less, or for something else, than SQL says. Each of them means here what it means to PostgreSQL
-//! and DuckDB, or is refused in a sentence.
+//! Statements that DataFusion plans incompletely or wrongly. Here each has the meaning that it has in PostgreSQL and
+//! DuckDB, or is refused with an error message.
 //!
 //! ```text
-//!   text ─ tokens and syntax tree (syntax) ─► planner ─ relations (using, TABLESAMPLE)
-//!                                                        └─► logical plan ─ a rule (bags, changes, copies, extremes, far_times, nullif, similar, zeros; then sums) ─► DataFusion's rules
+//!   text ─ tokens and syntax tree (syntax) ─► planner ─ relations (using, TABLESAMPLE) ─► logical plan
+//!     ─ a rule (bags, changes, copies, extremes, far_times, nullif, similar, zeros; then sums) ─► DataFusion's rules
 //! ```
 //!
-//! Rules  of DataFusion's that give wrong rows are wrapped, and rules of ours stand before others: docs/upstream.md has a row for each.
-//! Doors  what is seen in relations and plans holds for `context().sql()` and frames, too. What the syntax tree alone knows holds for
-//!        statements that this engine parses: `execute`, `stream`, `statement`, `Millpond::sql`, the program, and suites.
+//! Rules  of DataFusion that return wrong rows are wrapped, and own rules run before others: docs/upstream.md has a row
+//!        for each.
+//! Doors  mends in relations and plans also apply to `context().sql()` and data frames. Mends in the syntax tree apply
+//!        only to statements that this engine parses: `execute`, `stream`, `statement`, `Millpond::sql`, the program,
+//!        and suites.
 
 mod anys;
 mod bags;
@@ -41,17 +43,18 @@ use crate::logical_walk::any;
 use crate::missing::Missing;
 use crate::{contradictions, memberships, simplified};
 
-/// DataFusion's rule that needs to see what ours have made.
+/// DataFusion's rule that must run after the sum checks.
 const COERCES: &str = "type_coercion";
 
-/// A session's rules for logical plans as the parser and frames make them, behind ours.
+/// Analyzer rules of a session: DataFusion's, preceded by ours, which need the plan as the parser or a data frame
+/// created it.
 pub(crate) fn analyzer_rules(
     mut rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>>,
     has_device: bool,
     missing: &mut Missing,
 ) -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
     match rules.iter().position(|rule| rule.name() == COERCES) {
-        // What GROUPING is has been decided by then, and arguments have the types of the statement.
+        // At this point GROUPING is resolved, and arguments still have the types of the statement.
         Some(coerces) => rules.insert(coerces, Arc::new(sums::Checked { has_device })),
         None => missing.note(COERCES),
     }
@@ -60,10 +63,10 @@ pub(crate) fn analyzer_rules(
 }
 
 type Rule = Arc<dyn OptimizerRule + Send + Sync>;
-/// The name of one of DataFusion's rules, and what wraps it.
+/// Name of a DataFusion rule, and the function that wraps it.
 type Wrapped = (&'static str, fn(Rule) -> Rule);
 
-/// A session's rules for analysed plans: those of DataFusion's that give wrong rows wrapped, and ours among them.
+/// Optimizer rules of a session: DataFusion's, with those that return wrong rows wrapped, and ours inserted.
 pub(crate) fn optimizer_rules(mut rules: Vec<Rule>, missing: &mut Missing) -> Vec<Rule> {
     let [extract, push] = volatile::RULES;
     let wrapped: [Wrapped; 5] = [
@@ -87,12 +90,12 @@ pub(crate) fn optimizer_rules(mut rules: Vec<Rule>, missing: &mut Missing) -> Ve
     rules
 }
 
-/// What plans relations before DataFusion does.
+/// Relation planners that run before DataFusion's.
 pub(crate) fn relation_planners() -> Vec<Arc<dyn RelationPlanner>> {
     vec![Arc::new(using::Relations)]
 }
 
-/// True for an expression of a kind that one of the mends is about: most plans have none.
+/// True for an expression that one of the mends may concern; most plans have none.
 fn is_candidate(part: &Expr) -> bool {
     match part {
         Expr::SimilarTo(_) | Expr::WindowFunction(_) => true,
@@ -105,13 +108,13 @@ fn is_candidate(part: &Expr) -> bool {
     }
 }
 
-/// Brings a plan to what its statement says.
+/// Rewrites a plan to the meaning of its statement.
 #[derive(Debug)]
 struct AsWritten;
 
 impl AnalyzerRule for AsWritten {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        // Nearly all plans have nothing of the kind, and stay the objects that they are.
+        // Nearly all plans are unaffected and are returned as the same objects.
         let mut is_concerned = false;
         any(&plan, is_candidate, &mut |node, may_be| {
             copies::refused(node)?;

@@ -1,10 +1,10 @@
-//! `nullif` of structures, lists and maps: DataFusion keeps what is equal.
+//! `nullif` of structures, lists and maps: DataFusion does not replace equal values by NULL.
 //!
 //! ```text
 //!   nullif(a, b)  ─►  CASE WHEN a = b THEN NULL ELSE a END
 //! ```
 //!
-//! Left   what is drawn anew at each call: it would be drawn twice.
+//! Left   unchanged: volatile arguments, because CASE would evaluate them twice.
 
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -39,7 +39,7 @@ fn is_nested(part: &Expr, schema: &DFSchema) -> bool {
     is_named(part) && !part.is_volatile() && part.get_type(schema).is_ok_and(|of| of.is_nested())
 }
 
-/// A node whose `nullif` of nested values is CASE.
+/// Rewrites the `nullif` calls of a node on nested values to CASE.
 pub(super) fn as_case(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if !is_in(&node)? {
         return Ok(Transformed::no(node));

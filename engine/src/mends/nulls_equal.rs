@@ -1,12 +1,13 @@
-//! Inner joins in which NULL is equal to NULL, among others: DataFusion's rule for cross joins makes joins anew, all by the one on top.
+//! Inner joins with NULL equal to NULL, combined with others: DataFusion's rule for cross joins rebuilds all of them
+//! with the NULL equality of the topmost one.
 //!
 //! ```text
-//!   Cross Join                                     DataFusion alone: Inner Join: a.g = b.g, in which NULL is equal to nothing
+//!   Cross Join                                 DataFusion alone: Inner Join: a.g = b.g, in which NULL equals nothing
 //!     Inner Join: a.g IS NOT DISTINCT FROM b.g
 //!     TableScan: m
 //! ```
 //!
-//! While the rule works, such a join stands in a node that it does not take apart. Afterwards the join is back in its place.
+//! While the rule runs, such a join is wrapped in an opaque node; afterwards it is unwrapped.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -20,10 +21,10 @@ use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 use crate::logical_walk::any;
 
-/// DataFusion's rule that makes inner joins of cross joins.
+/// DataFusion's rule that converts cross joins to inner joins.
 pub(super) const RULE: &str = "eliminate_cross_join";
 
-/// The rule, which leaves joins alone in which NULL is equal to NULL.
+/// Wraps the rule so that it leaves joins with NULL equal to NULL unchanged.
 pub(super) fn guarded(rule: Arc<dyn OptimizerRule + Send + Sync>) -> Arc<dyn OptimizerRule + Send + Sync> {
     Arc::new(Guarded(rule))
 }
@@ -36,7 +37,7 @@ impl OptimizerRule for Guarded {
         self.0.name()
     }
 
-    /// DataFusion's rule walks the plan itself, with subqueries.
+    /// DataFusion's rule walks the plan itself, including subqueries.
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         if !any(&plan, |_| false, &mut |node, _| Ok(has_equal_nulls(node)))? {
             return self.0.rewrite(plan, config);
@@ -71,7 +72,7 @@ fn shown(node: LogicalPlan) -> Transformed<LogicalPlan> {
     }
 }
 
-/// A join that the rule does not see.
+/// A join hidden from the rule.
 #[derive(PartialEq, Eq, Hash)]
 struct Hidden(Join);
 

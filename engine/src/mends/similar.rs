@@ -1,14 +1,14 @@
-//! SIMILAR TO: a pattern in SQL's own words, which DataFusion takes for a regular expression.
+//! SIMILAR TO: SQL's own pattern syntax, which DataFusion treats as a regular expression.
 //!
 //! ```text
-//!   'a%'         ─► LIKE 'a%'                    no word of regular expressions
-//!   '(ab|c)_\%'  ─► ~ '^(?s:(?:ab|c).\%)$'       the whole text, with newlines
+//!   'a%'         ─► LIKE 'a%'                    no operator of regular expressions
+//!   '(ab|c)_\%'  ─► ~ '^(?s:(?:ab|c).\%)$'       matches the whole text, including newlines
 //! ```
 //!
-//! Words   `%` any text, `_` a character, `| * + ? {m,n} ( ) [ ]` as in regular expressions; all others stand for themselves.
-//! Escape  a backslash, or what ESCAPE says.
-//! NULL    of the text or the pattern is NULL.
-//! Refused patterns that are no constant: they would be translated row by row.
+//! Words   `%` any text, `_` a character, `| * + ? {m,n} ( ) [ ]` as in regular expressions; all others are literal.
+//! Escape  a backslash, or the character of ESCAPE.
+//! NULL    as text or pattern makes the result NULL.
+//! Refused patterns that are not constant: they would have to be translated row by row.
 
 use datafusion::common::plan_err;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -30,10 +30,10 @@ pub(super) fn is_in(node: &LogicalPlan) -> Result<bool> {
     Ok(found)
 }
 
-/// A node whose SIMILAR TO are patterns that DataFusion reads as they are meant.
+/// Rewrites the SIMILAR TO patterns of a node to patterns that DataFusion interprets correctly.
 ///
 /// # Errors
-/// A refusal of a pattern that is no constant, or that means nothing.
+/// If a pattern is not constant, or is invalid.
 pub(super) fn translated(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if !is_in(&node)? {
         return Ok(Transformed::no(node));
@@ -70,14 +70,14 @@ fn of(like: Like) -> Result<Expr> {
     Ok(Expr::BinaryExpr(BinaryExpr::new(like.expr, op, Box::new(lit(regex)))))
 }
 
-/// What SIMILAR TO has beyond LIKE.
+/// Operators of SIMILAR TO that LIKE does not have.
 const WORDS: &str = "|*+?{}()[]";
 
-/// The regular expression of a pattern.
+/// Regular expression of a pattern.
 fn regex(pattern: &str, escape: char) -> Result<String> {
     let mut regex = String::from("^(?s:");
     let mut rest = pattern.chars().peekable();
-    // Characters of a set so far; none outside of one.
+    // Number of characters of the current set; `None` outside a set.
     let mut set: Option<usize> = None;
     while let Some(c) = rest.next() {
         if c == escape {
@@ -91,13 +91,13 @@ fn regex(pattern: &str, escape: char) -> Result<String> {
             continue;
         }
         match (set, c) {
-            // A bracket that is the first of a set is one of its characters.
+            // A closing bracket that is the first character of a set belongs to it.
             (Some(characters), ']') if characters > 0 => {
                 regex.push(']');
                 set = None;
             }
             (Some(characters), '[') if rest.peek() == Some(&':') => {
-                // A class by its name: [[:alpha:]].
+                // A named class: [[:alpha:]].
                 regex.push('[');
                 for named in rest.by_ref() {
                     regex.push(named);
@@ -137,7 +137,7 @@ fn regex(pattern: &str, escape: char) -> Result<String> {
     Ok(regex)
 }
 
-/// Adds a character that stands for itself.
+/// Adds a literal character.
 fn plain(regex: &mut String, c: char) {
     if c.is_ascii_punctuation() && c != '_' {
         regex.push('\\');

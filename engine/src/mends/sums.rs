@@ -1,16 +1,17 @@
-//! Sums of whole numbers under `millpond.integer_overflow = 'error'`: DataFusion's wrap.
+//! Sums of integers under `millpond.integer_overflow = 'error'`: DataFusion's sums wrap.
 //!
 //! ```text
 //!   Aggregate: sum(x)          ─►  the same function, with 128 bits (`expr::checked`)
-//!   Window: sum(x) OVER w      ─►  the same without a device; with one
+//!   Window: sum(x) OVER w      ─►  without a device: the same function, with 128 bits; with a device:
 //!                                  Projection: in_64_bits("sum(…) OVER w") AS "sum(x) OVER w"
 //!                                    Window: sum(CAST(x AS DECIMAL(20, 0))) OVER w
 //!   Window: max(a + b) OVER w  ─►  Window: max(c) OVER w
 //!                                    Projection: a + b AS c
 //! ```
 //!
-//! Windows   have no place for other expressions once they are planned, so that `+ - *` within them are moved out here.
-//! DISTINCT  sums keep their type where rows leave the frame: DataFusion takes distinct values off one for BIGINT alone.
+//! Windows   evaluate no other expressions once they are planned, so `+ - *` within them is moved out here.
+//! DISTINCT  sums keep their type if rows leave the frame: DataFusion can remove distinct values from a sum only for
+//!           BIGINT.
 
 use std::sync::Arc;
 
@@ -31,10 +32,10 @@ use crate::logical_walk;
 use crate::options::{IntegerOverflow, MillpondOptions};
 use crate::overflow::computes_whole;
 
-/// The type in which a window sums whole numbers: all of 64 bits, signed or not.
+/// Type in which a window sums integers: holds all 64-bit integers, signed or unsigned.
 const SUMMED: DataType = DataType::Decimal128(20, 0);
 
-/// Lets sums of whole numbers end in an error beyond their type.
+/// Makes integer sums that exceed their type return an error.
 #[derive(Debug)]
 pub(super) struct Checked {
     pub has_device: bool,
@@ -67,7 +68,7 @@ impl AnalyzerRule for Checked {
     }
 }
 
-/// True for a node with a sum of whole numbers, and for a window that computes with them.
+/// True for a node with an integer sum, and for a window that computes with integers.
 fn is_in(node: &LogicalPlan) -> Result<bool> {
     match node {
         LogicalPlan::Aggregate(aggregate) => {
@@ -91,7 +92,7 @@ fn any(all: &[Expr], is: impl Fn(&Expr) -> bool) -> Result<bool> {
     Ok(false)
 }
 
-/// True for DataFusion's sum of whole numbers.
+/// True for DataFusion's sum of integers.
 fn sums(part: &Expr, schema: &DFSchema) -> bool {
     let (func, args, leaves): (_, _, fn(&DataType) -> bool) = match part {
         Expr::AggregateFunction(AggregateFunction { func, params }) => (func, &params.args, DataType::is_integer),
@@ -107,12 +108,12 @@ fn sums(part: &Expr, schema: &DFSchema) -> bool {
         && args.first().is_some_and(|arg| arg.get_type(schema).is_ok_and(|of| leaves(value_type(&of))))
 }
 
-/// True for whole numbers whose sum over a window may leave 64 bits: no window has 2^32 rows.
+/// True for integers whose sum over a window may exceed 64 bits: no window has 2^32 rows.
 fn is_wide(of: &DataType) -> bool {
     matches!(of, DataType::Int64 | DataType::UInt64)
 }
 
-/// An aggregation whose sums do not wrap.
+/// Makes the sums of an aggregation checked.
 fn with_checks(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let schema = Arc::clone(node.inputs()[0].schema());
     node.map_expressions(|expr| {
@@ -127,10 +128,10 @@ fn with_checks(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     })
 }
 
-/// What a window's functions become: columns below it that they read, and columns above it.
+/// Rewrite of a window's functions: columns computed below the window, and columns above it.
 struct Over {
     schema: DFSchemaRef,
-    /// Sums are those of decimals, as the device has them; else they have accumulators of ours.
+    /// If true, sums are computed as decimals, which the device supports; otherwise by our own accumulators.
     as_decimals: bool,
     below: Vec<Expr>,
     above: Vec<Expr>,
@@ -144,7 +145,7 @@ impl Over {
         Self { schema, as_decimals, below: columns.clone(), above: columns, is_renamed: false }
     }
 
-    /// The window with what lies below and above it; without either where nothing has another name.
+    /// The window with projections below and above it, each only if needed.
     fn window(mut self, window: Window) -> Result<LogicalPlan> {
         let columns = self.below.len();
         let mut functions = Vec::with_capacity(window.window_expr.len());
@@ -186,7 +187,7 @@ impl Over {
         Ok(changed.data)
     }
 
-    /// Lets a sum of whole numbers be checked; gives the type that it had where it is one of decimals now.
+    /// Makes an integer sum checked; returns its original type if it is now a decimal sum.
     fn sum(&self, function: &mut WindowFunction) -> Result<Option<DataType>> {
         if !sums(&Expr::WindowFunction(Box::new(function.clone())), &self.schema) {
             return Ok(None);
@@ -204,7 +205,7 @@ impl Over {
         Ok(Some(if is_unsigned { DataType::UInt64 } else { DataType::Int64 }))
     }
 
-    /// An expression of a window's function as a column, where it computes with whole numbers.
+    /// Moves an argument of a window function into a column below, if it computes with integers.
     fn move_below(&mut self, part: &mut Expr) -> Result<()> {
         if part.exists(|part| Ok(computes_whole(part, &self.schema)))? {
             let name = format!("millpond_computed_{}", self.below.len());

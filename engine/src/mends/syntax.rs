@@ -1,17 +1,17 @@
-//! What the syntax tree alone knows, and the planner no more.
+//! Mends that need the syntax tree because the planner no longer sees the syntax.
 //!
 //! ```text
 //!   1_000                                 refused: the tokens are the number 1 and the name _000
 //!   FROM t                            ─►  SELECT * FROM t
-//!   GROUP BY a WITH ROLLUP            ─►  GROUP BY ROLLUP (a)                 other clauses that the planner drops: refused (`dropped`)
-//!   a = ANY (list)                    ─►  with NULL, where an item is (`anys`)
-//!   OVER (w ORDER BY a)               ─►  OVER (PARTITION BY … ORDER BY a)    where w is a window of the statement (`windows`)
-//!   a IS DISTINCT FROM b AND c        ─►  (a IS DISTINCT FROM b) AND c        the parser gives all of `b AND c` to IS
-//!   t, a FULL JOIN b USING (k) JOIN c ─►  t, (a FULL JOIN b USING (k)) JOIN c     for the planner of relations (`using`)
-//!   COPY q TO 'x.csv.gz' (HEADER false) ─► … STORED AS CSV OPTIONS (…)              options and names of files (`copy_options`)
+//!   GROUP BY a WITH ROLLUP            ─►  GROUP BY ROLLUP (a)                 ignored clauses: refused (`dropped`)
+//!   a = ANY (list)                    ─►  NULL if only a NULL item could match (`anys`)
+//!   OVER (w ORDER BY a)               ─►  OVER (PARTITION BY … ORDER BY a)    if w is a named window (`windows`)
+//!   a IS DISTINCT FROM b AND c        ─►  (a IS DISTINCT FROM b) AND c        the parser reads IS … (b AND c)
+//!   t, a FULL JOIN b USING (k) JOIN c ─►  t, (a FULL JOIN b USING (k)) JOIN c     for the relation planner (`using`)
+//!   COPY q TO 'x.csv.gz' (HEADER false) ─► … STORED AS CSV OPTIONS (…)        options, file names (`copy_options`)
 //! ```
 //!
-//! Depth  trees that come here have few levels (`levels`), and get no deeper but by the joins of one FROM.
+//! Depth  trees have few levels at this point (`levels`), and only the joins of one FROM are nested deeper here.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -30,10 +30,10 @@ use crate::levels;
 use crate::mends::using::{is_lateral, kind};
 use crate::mends::{anys, copy_options, dropped, windows};
 
-/// Refuses digits with underscores where the dialect has no such numbers.
+/// Refuses digits with underscores if the dialect has no such numbers.
 ///
 /// # Errors
-/// That refusal. What is no text of tokens is the parser's to refuse.
+/// The refusal. A text that cannot be tokenized is left to the parser.
 pub(crate) fn numbers(sql: &str, dialect: &dyn Dialect) -> Result<()> {
     if !sql.as_bytes().windows(2).any(|pair| pair[0].is_ascii_digit() && pair[1] == b'_') {
         return Ok(());
@@ -64,10 +64,10 @@ pub(crate) fn numbers(sql: &str, dialect: &dyn Dialect) -> Result<()> {
     Ok(())
 }
 
-/// Brings a statement to what it says.
+/// Applies all mends to a statement.
 ///
 /// # Errors
-/// A refusal of what cannot be brought there.
+/// If a part of the statement cannot be mended.
 pub(crate) fn mended(statement: &mut Statement) -> Result<()> {
     copy_options::completed(statement)?;
     let mut names = Names::default();
@@ -79,11 +79,11 @@ pub(crate) fn mended(statement: &mut Statement) -> Result<()> {
     }
 }
 
-/// Names of columns that a statement has behind the name of a table.
+/// Column names that a statement qualifies with a table.
 #[derive(Default, Clone)]
 struct Names {
     columns: BTreeSet<String>,
-    /// It has `t.*`.
+    /// The statement contains `t.*`.
     all: bool,
 }
 
@@ -107,25 +107,25 @@ impl VisitorMut for Names {
     }
 }
 
-/// Which columns of USING a statement names by their table.
+/// USING columns that a statement qualifies with a table.
 pub(super) enum Named {
-    /// Nothing is known of the statement.
+    /// The statement is not known.
     Unknown,
-    /// These; all, if there is a `*`. The relation of the columns that the join makes, too.
+    /// These columns, or all if there is a `*`; and the relation name of the merged columns.
     Some { columns: BTreeSet<String>, all: bool, merged: Option<String> },
 }
 
-/// The alias that brings them to the planner of relations: no name that a text has.
+/// Alias that carries the names to the relation planner; no statement text can contain this name.
 const NAMED: &str = "\u{1}named";
 
-/// What stands for `t.*` among them.
+/// Stands for `t.*` in the alias.
 const ALL: &str = "\u{1}all";
 
-/// What is before the relation of the columns that a join makes.
+/// Prefix of the relation name of merged columns.
 const MERGED: char = '\u{2}';
 
 impl Named {
-    /// What an alias says; `None` for one of the statement.
+    /// Decodes an alias; `None` for an alias of the statement.
     pub fn of(alias: Option<&TableAlias>) -> Option<Self> {
         let alias = alias.filter(|alias| alias.name.value == NAMED)?;
         let mut columns: BTreeSet<String> = alias.columns.iter().map(|column| column.name.value.clone()).collect();
@@ -134,7 +134,7 @@ impl Named {
         Some(Self::Some { columns, all, merged })
     }
 
-    /// True if a column of this name may be named by its table.
+    /// True if the statement may qualify a column of this name with its table.
     pub fn names(&self, column: &str) -> bool {
         match self {
             Self::Unknown => true,
@@ -142,7 +142,7 @@ impl Named {
         }
     }
 
-    /// The relation of the columns that the join makes, where the statement names it.
+    /// Relation name of the merged columns, if the alias contains it.
     pub fn merged(&self) -> Option<&str> {
         match self {
             Self::Unknown => None,
@@ -154,9 +154,9 @@ impl Named {
 /// Mends a tree from its leaves.
 struct Mends {
     names: Names,
-    /// The expression that was left last is AND or OR that an IS DISTINCT FROM has given back.
+    /// The last visited expression is now an AND or OR that was raised out of an IS DISTINCT FROM.
     is_raised: bool,
-    /// Joins that merge columns, so far.
+    /// Number of joins with merged columns so far.
     merging: usize,
 }
 
@@ -179,7 +179,7 @@ impl VisitorMut for Mends {
         for from in &mut select.from {
             merged.extend(self.nest(from)?);
         }
-        // Of those that are there twice, the planner says that they are not clear.
+        // Duplicates are left out: the planner reports them as ambiguous.
         let is_clear = |one: &&Merged| merged.iter().filter(|other| other.key == one.key).count() == 1;
         let mut clear = Clear { merged: merged.iter().filter(is_clear).cloned().collect(), queries: 0 };
         if let (Some(condition), false) = (&mut select.selection, clear.merged.is_empty()) {
@@ -191,7 +191,7 @@ impl VisitorMut for Mends {
     fn pre_visit_table_factor(&mut self, relation: &mut TableFactor) -> ControlFlow<String> {
         answered(dropped::in_relation(relation))?;
         match relation {
-            // What was nested here has one join, and is done.
+            // Joins nested here contain a single join and are complete.
             TableFactor::NestedJoin { table_with_joins, alias } if Named::of(alias.as_ref()).is_none() => {
                 self.nest(table_with_joins).map_continue(drop)
             }
@@ -214,17 +214,18 @@ fn answered(refusal: Option<&str>) -> ControlFlow<String> {
     refusal.map_or(ControlFlow::Continue(()), |refusal| ControlFlow::Break(refusal.to_string()))
 }
 
-/// A column that a join makes, beside those of its sides.
+/// A merged column of a join, in addition to those of its sides.
 #[derive(Clone)]
 struct Merged {
     key: String,
     relation: String,
 }
 
-/// Names in a condition the columns that joins have made by their relations: there, DataFusion's planner asks no join of USING.
+/// Qualifies merged columns in a condition with their relation: DataFusion's planner does not consult USING joins
+/// there.
 struct Clear {
     merged: Vec<Merged>,
-    /// Queries that are entered: their names are their own.
+    /// Depth of nested queries, whose names are resolved separately.
     queries: usize,
 }
 
@@ -251,13 +252,13 @@ impl VisitorMut for Clear {
     }
 }
 
-/// A name as the planner has it.
+/// A name in the planner's normalized form.
 pub(super) fn plain(ident: &Ident) -> String {
     if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
 }
 
 impl Mends {
-    /// Puts each join that merges columns into parentheses, with all that is before it. Gives the columns that stand beside those of their sides.
+    /// Parenthesizes each join that merges columns, together with everything before it. Returns the merged columns.
     fn nest(&mut self, from: &mut TableWithJoins) -> ControlFlow<String, Vec<Merged>> {
         let mut merged = self.inner(&mut from.relation)?;
         if !from.joins.iter().any(|join| kind(join).is_some()) {
@@ -302,7 +303,7 @@ impl Mends {
         ControlFlow::Continue(merged)
     }
 
-    /// The same for a join in parentheses.
+    /// Like `nest`, for a join in parentheses.
     fn inner(&mut self, relation: &mut TableFactor) -> ControlFlow<String, Vec<Merged>> {
         match relation {
             TableFactor::NestedJoin { table_with_joins, alias: None } => self.nest(table_with_joins),
@@ -310,7 +311,7 @@ impl Mends {
         }
     }
 
-    /// What the planner of relations is to know.
+    /// Alias with the information for the relation planner.
     fn alias(&self, made: &str) -> TableAlias {
         let marks = self.names.all.then(|| ALL.to_string()).into_iter().chain([format!("{MERGED}{made}")]);
         let names = self.names.columns.iter().cloned().chain(marks);
@@ -323,12 +324,12 @@ fn nested(relation: TableFactor, joins: Vec<ast::Join>, alias: Option<TableAlias
     TableFactor::NestedJoin { table_with_joins: Box::new(TableWithJoins { relation, joins }), alias }
 }
 
-/// Gives back the AND and OR that the parser has given to an IS DISTINCT FROM; true if `expr` is such a one now.
+/// Raises the AND or OR that the parser put below an IS DISTINCT FROM; true if `expr` is now such an AND or OR.
 fn raised(expr: &mut Expr, is_right_raised: bool) -> bool {
     let binds: fn(&BinaryOperator) -> bool = match expr {
         Expr::IsDistinctFrom(_, right) | Expr::IsNotDistinctFrom(_, right) if joins(right, |_| true) => |_| true,
         Expr::UnaryOp { op: UnaryOperator::Not, expr: right } if is_right_raised && joins(right, |_| true) => |_| true,
-        // a OR (b OR c) is (a OR b) OR c, and a OR (b AND c) is as it should be.
+        // a OR (b OR c) becomes (a OR b) OR c; a OR (b AND c) is already correct.
         Expr::BinaryOp { op: BinaryOperator::Or, right, .. } if is_right_raised => {
             if !joins(right, |op| *op == BinaryOperator::Or) {
                 return joins(expr, |_| true);
@@ -346,7 +347,7 @@ fn raised(expr: &mut Expr, is_right_raised: bool) -> bool {
         _ => return false,
     };
     let mut top = std::mem::replace(right.as_mut(), placeholder());
-    // The operand that is the expression's own.
+    // The operand that belongs to the expression itself.
     let mut first = &mut top;
     while joins(first, binds) {
         let Expr::BinaryOp { left, .. } = first else { break };
@@ -358,7 +359,7 @@ fn raised(expr: &mut Expr, is_right_raised: bool) -> bool {
     true
 }
 
-/// True for an AND or OR, without parentheses, that `binds`.
+/// True for an AND or OR, without parentheses, that `binds` accepts.
 fn joins(expr: &Expr, binds: impl Fn(&BinaryOperator) -> bool) -> bool {
     matches!(expr, Expr::BinaryOp { op: op @ (BinaryOperator::And | BinaryOperator::Or), .. } if binds(op))
 }

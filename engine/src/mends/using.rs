@@ -1,22 +1,23 @@
-//! Columns of USING and NATURAL: one column for both sides' in RIGHT, LEFT and FULL joins too; and TABLESAMPLE.
+//! Columns of USING and NATURAL: one merged column for both sides, also in RIGHT, LEFT and FULL joins; and TABLESAMPLE.
 //!
 //! ```text
-//!   a FULL JOIN b USING (k)          k        of a, or of b where a has no row
-//!   a RIGHT JOIN b USING (k)         k        of b
-//!   a LEFT JOIN b USING (k)          k        of a
-//!   a.k, b.k                         each side's own, NULL where it has no row
+//!   a FULL JOIN b USING (k)          k        from a, or from b if a has no row
+//!   a RIGHT JOIN b USING (k)         k        from b
+//!   a LEFT JOIN b USING (k)          k        from a
+//!   a.k, b.k                         the column of each side, NULL if it has no row
 //! ```
 //!
-//! DataFusion alone takes the left side's for `k`, and for `*` that of the side whose name comes first in the alphabet, at its place.
+//! DataFusion alone uses the left side's column for `k`, and for `*` the column of the side whose name is
+//! alphabetically first, at its position.
 //!
-//!   Semi join, Using (a, b).k = a.k, (a, b).k = b.k, with nothing     a note: `k` means (a, b).k, and `*` has it once;
-//!                                                                     taken out before DataFusion's rules see it
+//!   Semi join, Using (a, b).k = a.k, (a, b).k = b.k, with nothing     a note: `k` is (a, b).k, once in `*`; removed
+//!                                                                     before DataFusion's rules see it
 //!     Project coalesce(a.k, b.k) AS (a, b).k, a.k, a.x, b.k, b.y
 //!       Full join: a.k = b.k
 //!
-//! Sides'   own columns are kept where the statement names them by their table, or where that is not known.
-//! Seen     in joins in parentheses, with one join in them: the syntax tree puts the others into some (`syntax`).
-//! Order    of `*`: the left side's columns at their places, then the right side's others.
+//! Sides'   own columns are kept if the statement qualifies them with their table, or if that is unknown.
+//! Seen     are joins in parentheses that contain one join: the syntax tree adds the parentheses (`syntax`).
+//! Order    of `*`: the left side's columns at their positions, then the right side's other columns.
 
 use std::sync::Arc;
 
@@ -36,7 +37,7 @@ use datafusion::sql::sqlparser::ast::{self, JoinOperator, TableFactor, TableWith
 
 use crate::mends::syntax::Named;
 
-/// Plans joins in parentheses, and refuses samples.
+/// Plans joins in parentheses, and refuses TABLESAMPLE.
 #[derive(Debug)]
 pub(super) struct Relations;
 
@@ -57,7 +58,7 @@ impl RelationPlanner for Relations {
         };
         let named = Named::of(alias.as_ref());
         if let (Some(alias), None) = (&alias, &named) {
-            // Under a name of its own, the join has the columns of `*`.
+            // With an alias, the join has the columns of `*`.
             let plan = context.plan(TableFactor::NestedJoin { table_with_joins, alias: None })?;
             let plan = once_each(plan)?;
             return Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, Some(alias.clone())))));
@@ -80,7 +81,7 @@ impl RelationPlanner for Relations {
     }
 }
 
-/// The type and constraint of a join that merges columns.
+/// Type and constraint of a join that merges columns.
 pub(super) fn kind(join: &ast::Join) -> Option<(JoinType, &ast::JoinConstraint)> {
     let (join_type, constraint) = match &join.join_operator {
         JoinOperator::Join(constraint) | JoinOperator::Inner(constraint) => (JoinType::Inner, constraint),
@@ -93,7 +94,7 @@ pub(super) fn kind(join: &ast::Join) -> Option<(JoinType, &ast::JoinConstraint)>
     (merges && !is_lateral(&join.relation)).then_some((join_type, constraint))
 }
 
-/// True for what may read columns of the relations before it.
+/// True for a relation that may read columns of the relations before it.
 pub(super) fn is_lateral(relation: &TableFactor) -> bool {
     match relation {
         TableFactor::Derived { lateral, .. } | TableFactor::Function { lateral, .. } => *lateral,
@@ -102,14 +103,14 @@ pub(super) fn is_lateral(relation: &TableFactor) -> bool {
     }
 }
 
-/// Two columns that become one.
+/// Two columns that are merged.
 struct Merged {
     left: Column,
     right: Column,
-    /// The one.
+    /// The merged column.
     column: Column,
     value: Expr,
-    /// Those that stay beside it, for those who name them by their table.
+    /// Columns of the sides that are kept because the statement may qualify them.
     own: Vec<Column>,
 }
 
@@ -138,7 +139,7 @@ fn joined(
         _ => common(&left, &right)?,
     };
     if keys.is_empty() {
-        // NATURAL without a common column has no condition; DataFusion alone would make it a cross join.
+        // NATURAL without a common column has no condition; DataFusion alone would always plan a cross join.
         let builder = LogicalPlanBuilder::from(left);
         return match join_type {
             JoinType::Inner => builder.cross_join(right)?.build(),
@@ -213,7 +214,7 @@ fn typed(schema: &DFSchema, column: &Column) -> Result<DataType> {
     Ok(schema.field_from_column(column)?.data_type().clone())
 }
 
-/// True for a column that a join has made: it has no table by which a statement could name it.
+/// True for a merged column: it has no table that a statement could qualify it with.
 fn is_made(column: &Column) -> bool {
     column
         .relation
@@ -221,7 +222,7 @@ fn is_made(column: &Column) -> bool {
         .is_some_and(|relation| relation.table().starts_with('(') && relation.table().ends_with(')'))
 }
 
-/// The names that `*` of both sides has, in the order of the left side.
+/// Column names that `*` of both sides contains, in the order of the left side.
 fn common(left: &LogicalPlan, right: &LogicalPlan) -> Result<Vec<String>> {
     let names = |side: &LogicalPlan| -> Result<Vec<String>> {
         let columns = expand_wildcard(side.schema(), side, None)?;
@@ -233,7 +234,7 @@ fn common(left: &LogicalPlan, right: &LogicalPlan) -> Result<Vec<String>> {
     Ok(common)
 }
 
-/// A relation with the columns that `*` has.
+/// Projects a relation to the columns of `*`.
 fn once_each(plan: LogicalPlan) -> Result<LogicalPlan> {
     let columns = expand_wildcard(plan.schema(), &plan, None)?;
     match columns.len() == plan.schema().fields().len() {
@@ -242,7 +243,8 @@ fn once_each(plan: LogicalPlan) -> Result<LogicalPlan> {
     }
 }
 
-/// A relation, and what DataFusion's planner asks joins of USING: which columns mean the same.
+/// Adds a note to a relation, in the form of a USING join, that informs DataFusion's planner which columns are
+/// equivalent.
 fn noted(plan: LogicalPlan, means: Vec<(Expr, Expr)>) -> Result<LogicalPlan> {
     let nothing = EmptyRelation { produce_one_row: false, schema: Arc::new(DFSchema::empty()) };
     let note = Join::try_new(
@@ -258,7 +260,7 @@ fn noted(plan: LogicalPlan, means: Vec<(Expr, Expr)>) -> Result<LogicalPlan> {
     Ok(LogicalPlan::Join(note))
 }
 
-/// True for what [`noted`] makes: no statement joins a relation without columns by some.
+/// True for a node created by [`noted`]: no statement joins a relation without columns by a condition.
 pub(super) fn is_note(node: &LogicalPlan) -> bool {
     matches!(node, LogicalPlan::Join(join) if is_note_of(join))
 }
@@ -268,7 +270,7 @@ fn is_note_of(join: &Join) -> bool {
     join.join_type == JoinType::LeftSemi && join.join_constraint == JoinConstraint::Using && is_nothing(&join.right)
 }
 
-/// The relation of a note; anything else as it is.
+/// Removes the note of a relation; returns any other node unchanged.
 pub(super) fn without_note(node: LogicalPlan) -> Transformed<LogicalPlan> {
     match node {
         LogicalPlan::Join(join) if is_note_of(&join) => Transformed::yes(Arc::unwrap_or_clone(join.left)),

@@ -1,12 +1,12 @@
-//! What is drawn anew at each call, and DataFusion's rules that compute fields of structures near the tables.
+//! Volatile expressions, and DataFusion's rules that move struct field accesses towards the tables.
 //!
 //! ```text
 //!   Projection: q['a'], r                        DataFusion alone: Projection: random() AS x, random() AS r
-//!     Projection: struct(r) AS q, r                                two numbers where one was drawn
+//!     Projection: struct(r) AS q, r                                two numbers instead of one
 //!       Projection: random() AS r
 //! ```
 //!
-//! Above such a projection the rules do nothing. Filters that pass it are ended in the physical plan (`namesakes`).
+//! Above such a projection the rules are disabled. Filters that pass it are stopped in the physical plan (`namesakes`).
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 use crate::logical_walk::any;
 use crate::simplified::PARAMETER;
 
-/// DataFusion's rule that takes fields of structures out of conditions, and that which moves them towards the tables.
+/// DataFusion's rules that extract struct field accesses from conditions, and move them towards the tables.
 pub(super) const RULES: [&str; 2] = ["extract_leaf_expressions", "push_down_leaf_projections"];
 
-/// One of the rules, which moves nothing over what is drawn anew at each call.
+/// Wraps one of the rules so that it moves nothing across a volatile expression.
 pub(super) fn guarded(rule: Arc<dyn OptimizerRule + Send + Sync>) -> Arc<dyn OptimizerRule + Send + Sync> {
     Arc::new(Guarded(rule))
 }
@@ -39,7 +39,7 @@ impl OptimizerRule for Guarded {
     }
 
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        // The first sees the whole plan, the second node after node.
+        // The first rule receives the whole plan, the second one node at a time.
         let may_move = self.0.apply_order().is_none() || moves(&plan)?;
         match may_move && draws(&plan)? {
             true => Ok(Transformed::no(plan)),
@@ -48,7 +48,7 @@ impl OptimizerRule for Guarded {
     }
 }
 
-/// True for a projection of which the rule may move something. Most plans have none.
+/// True for a projection from which the rule may move an expression. Most plans have none.
 fn moves(plan: &LogicalPlan) -> Result<bool> {
     let LogicalPlan::Projection(projection) = plan else { return Ok(false) };
     for expr in &projection.expr {
@@ -61,13 +61,14 @@ fn moves(plan: &LogicalPlan) -> Result<bool> {
     Ok(false)
 }
 
-/// True if a projection of the plan draws something anew at each call.
+/// True if a projection of the plan contains a volatile expression.
 fn draws(plan: &LogicalPlan) -> Result<bool> {
     any(plan, is_drawn, &mut |node, draws| Ok(draws && matches!(node, LogicalPlan::Projection(_))))
 }
 
 fn is_drawn(part: &Expr) -> bool {
-    // The constants of templates are volatile, and the same at each call; what a scan alone knows of a row moves there.
+    // Template constants are volatile but equal at each call; expressions that only a scan can evaluate must move
+    // there.
     let is_constant = matches!(part, Expr::ScalarFunction(call) if call.name() == PARAMETER);
     part.is_volatile_node() && !is_constant && !part.placement().should_push_to_leaves()
 }

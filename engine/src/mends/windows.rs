@@ -1,10 +1,11 @@
-//! Windows of a WINDOW clause: DataFusion's planner drops the name in `OVER (w ORDER BY a)` and in `v AS (w ORDER BY a)`.
+//! Named windows: DataFusion's planner ignores the name in `OVER (w ORDER BY a)` and in `v AS (w ORDER BY a)`.
 //!
 //! ```text
 //!   sum(a) OVER (w ORDER BY a) … WINDOW w AS (PARTITION BY b)     ─►     sum(a) OVER (PARTITION BY b ORDER BY a)
 //! ```
 //!
-//! As in PostgreSQL, a window that builds on another has no PARTITION BY of its own, ORDER BY in one of the two, and a frame alone.
+//! As in PostgreSQL, a window based on another has no PARTITION BY of its own, at most one of the two has ORDER BY, and
+//! only the new one may have a frame.
 
 use std::ops::ControlFlow;
 
@@ -14,7 +15,7 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::syntax::plain;
 
-/// Writes out the windows of a SELECT that build on others by their names.
+/// Expands the windows of a SELECT that are based on named windows.
 pub(super) fn written_out(select: &mut Select) -> ControlFlow<String> {
     let mut windows = Windows { known: Vec::new(), queries: 0 };
     for NamedWindowDefinition(name, window) in &mut select.named_window {
@@ -37,7 +38,7 @@ pub(super) fn written_out(select: &mut Select) -> ControlFlow<String> {
 
 struct Windows {
     known: Vec<(String, WindowSpec)>,
-    /// Queries that are entered: their windows are their own.
+    /// Depth of nested queries, whose windows are resolved separately.
     queries: usize,
 }
 
@@ -46,7 +47,7 @@ impl Windows {
         self.known.iter().find(|(known, _)| *known == plain(name)).map(|(_, spec)| spec)
     }
 
-    /// Gives a window what that of its name has.
+    /// Adds the clauses of its base window to a window.
     fn complete(&self, spec: &mut WindowSpec) -> ControlFlow<String> {
         let Some(name) = spec.window_name.take() else { return ControlFlow::Continue(()) };
         let Some(base) = self.of(&name) else {

@@ -1,12 +1,12 @@
-//! The two zeros of floats, where DataFusion tells them apart by their bits.
+//! The two zeros of floats, where DataFusion distinguishes them by their bits.
 //!
-//!   count(DISTINCT f)                     ─►  count(DISTINCT f + 0.0)        which is 0.0 for both zeros, and f for any other
+//!   count(DISTINCT f)                     ─►  count(DISTINCT f + 0.0)        which is 0.0 for both zeros, else f
 //!   f IN (0.0, 1.0, 2.0, …)               ─►  f IN (0.0, 1.0, 2.0, …, -0.0)
 //!   rank() OVER (PARTITION BY f           ─►  rank() OVER (PARTITION BY f + 0.0
 //!                ORDER BY g)                               ORDER BY g + 0.0)
 //!   CASE f WHEN 0.0 THEN …, nullif(f, g)  ─►  CASE f + 0.0 WHEN 0.0 + 0.0 THEN …, nullif(f + 0.0, g + 0.0)
 //!
-//! Names of columns stay. Lists and structures have two zeros.
+//! Column names are preserved. Lists and structures still have two zeros.
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -19,7 +19,7 @@ use datafusion::logical_expr::{AggregateUDF, Expr, ExprSchemable, LogicalPlan, W
 
 use crate::expr::builtin::is_datafusions_scalar;
 
-/// True for a node that asks for one of the zeros.
+/// True for a node that depends on the sign of a zero.
 pub(super) fn is_in(node: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     node.apply_expressions(|expr| {
@@ -49,7 +49,7 @@ fn asks(part: &Expr, schema: &DFSchema) -> bool {
     }
 }
 
-/// What a part compares by bits.
+/// Operands that an expression compares by their bits.
 fn compared(part: &Expr) -> Vec<&Expr> {
     let mut all: Vec<&Expr> = arguments(part).into_iter().flatten().collect();
     match part {
@@ -68,7 +68,7 @@ fn compared(part: &Expr) -> Vec<&Expr> {
     all
 }
 
-/// True for a list with a zero that DataFusion asks by a table of its values.
+/// True for a list with a zero, which DataFusion may look up in a table of values.
 pub(super) fn has_zero(part: &Expr) -> bool {
     matches!(part, Expr::InList(list) if list.list.iter().any(is_zero))
 }
@@ -76,7 +76,7 @@ pub(super) fn has_zero(part: &Expr) -> bool {
 /// True for a constant that is zero, of any type.
 pub(crate) fn is_zero(item: &Expr) -> bool {
     match item {
-        // Most lists are of texts, and a number that is zero has the digit, or an exponent.
+        // Most lists contain texts; a text that is zero as a number contains a 0 or an exponent.
         Expr::Literal(value, _)
             if value.try_as_str().is_some_and(|of| !of.is_some_and(|of| of.contains(['0', 'e', 'E']))) =>
         {
@@ -90,7 +90,7 @@ pub(crate) fn is_zero(item: &Expr) -> bool {
     }
 }
 
-/// The node with one zero in aggregates, and both in lists.
+/// Rewrites a node so that both zeros are equal: one zero in aggregates, both zeros in lists.
 pub(super) fn as_one(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if !is_in(&node)? {
         return Ok(Transformed::no(node));
@@ -104,7 +104,7 @@ pub(super) fn as_one(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     })
 }
 
-/// The arguments of a DISTINCT aggregate, and those of `nullif`.
+/// Arguments of a DISTINCT aggregate or of `nullif`.
 fn arguments(expr: &Expr) -> Option<&[Expr]> {
     match expr {
         Expr::ScalarFunction(call) if call.func.name() == "nullif" && is_datafusions_scalar(&call.func) => {
@@ -125,7 +125,7 @@ fn arguments(expr: &Expr) -> Option<&[Expr]> {
     }
 }
 
-/// False for functions to which DISTINCT is nothing: those of extremes, and digests, which pass over it.
+/// False for functions that ignore DISTINCT: min, max, and approximate functions.
 fn counts(function: &AggregateUDF) -> bool {
     !matches!(function.name(), "min" | "max") && !function.name().starts_with("approx_")
 }
@@ -153,7 +153,7 @@ fn with_zeros(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         Expr::AggregateFunction(mut function) => {
             let before = function.params.args.clone();
             function.params.args = all(function.params.args)?;
-            // DISTINCT and ORDER BY go together where they name the same.
+            // ORDER BY keys that repeat a DISTINCT argument must stay equal to it.
             for key in &mut function.params.order_by {
                 if let Some(at) = before.iter().position(|arg| *arg == key.expr) {
                     key.expr = function.params.args[at].clone();
@@ -187,7 +187,7 @@ fn with_zeros(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     })
 }
 
-/// An expression that has one of the zeros: a float with 0.0 added, any other as it is. A constant that is not zero stays.
+/// Normalizes zeros: adds 0.0 to a float; other expressions and nonzero constants are unchanged.
 pub(super) fn one_zero(expr: Expr, schema: &DFSchema) -> Result<Expr> {
     if !is_float(&expr, schema) || matches!(expr, Expr::Literal(..)) && !is_zero(&expr) {
         return Ok(expr);

@@ -2,11 +2,11 @@
 //!
 //!   pipeline   … ──► [ load predicate columns ─ test ─ any row left? ] ──► later stages load only for survivors
 //!
-//! NULL     a NULL predicate drops its row, as WHERE asks.
+//! NULL     a NULL predicate drops its row, as in WHERE.
 //! Order    not promised: feeders race. Over a sort the output is sorted too.
 //! Memory   none of its own: it is a stage of the pipeline that contains it.
 //! Waits    never.
-//! Stands for FilterExec, with its projection and its limit; for a scan that filters, where its columns may be stored.
+//! Stands for FilterExec, with its projection and its limit; for a scan that filters, if its columns may be stored.
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub struct DeviceFilterExec {
 }
 
 impl DeviceFilterExec {
-    /// The device's form of `filter`, over `input`, whose order it keeps if there is one.
+    /// The device's form of `filter`, over `input`; `sorted` is the order that it keeps, if there is one.
     pub fn new(filter: &FilterExec, input: Arc<dyn ExecutionPlan>, sorted: Option<LexOrdering>) -> Self {
         let schema: SchemaRef = filter.schema();
         Self {
@@ -53,7 +53,7 @@ impl DeviceFilterExec {
         }
     }
 
-    /// The same, giving all rows.
+    /// Removes the row limit.
     pub fn without_limit(self) -> Self {
         Self { fetch: None, ..self }
     }
@@ -62,12 +62,12 @@ impl DeviceFilterExec {
         &self.predicate
     }
 
-    /// Columns of the input that leave the filter, in order; all when `None`.
+    /// Input columns of the output, in order; all when `None`.
     pub fn projection(&self) -> Option<&[usize]> {
         self.projection.as_deref()
     }
 
-    /// Rows that suffice.
+    /// Number of rows that suffice.
     pub fn row_limit(&self) -> Option<usize> {
         self.fetch
     }
@@ -123,13 +123,13 @@ impl DeviceOperator for Filter {
     }
 }
 
-/// A scan that filters: the device does, over all of the scan's rows, if it can. `None` if the node is no such scan.
+/// Places a scan that filters: the device filters all of the scan's rows, if it can. `None` for other nodes.
 fn place_scan(node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Option<Result<Placed>> {
     let apart = to.apart(node)?;
     let Some(filter) = apart.downcast_ref::<FilterExec>() else { return Some(to.place(&apart)) };
     let place = |child: Placed| match to.tree(&child).and_then(|input| judge(node, filter, &input, to)) {
         Ok(tree) => Placed::Device(tree),
-        // The scan does it.
+        // The scan filters.
         Err(_) => Placed::Host { plan: Arc::clone(node), pending: vec![] },
     };
     Some(to.place(filter.input()).map(place))
@@ -142,7 +142,7 @@ fn judge(
     input: &DeviceTree,
     to: &Placing<'_>,
 ) -> Result<DeviceTree, Reason> {
-    // Rows that come sorted stay so; the first of them are those of the order.
+    // Sorted rows stay sorted; a limit then keeps the first rows of the order.
     let kept = node.properties().output_ordering().filter(|_| input.sorted);
     let columns = columns(filter, &input.columns, &mut to.lowering())?;
     let mut device = DeviceFilterExec::new(filter, Arc::clone(&input.plan), kept.cloned());
@@ -164,7 +164,7 @@ fn judge(
     }
 }
 
-/// The columns that a filter gives.
+/// The output columns of a filter.
 fn columns(
     filter: &FilterExec,
     input: &[ColumnInfo],
@@ -183,7 +183,7 @@ fn columns(
     Ok(kept)
 }
 
-/// Filters: where they are placed, and how they become stages.
+/// Filters: their placement, and their stages.
 #[derive(Debug)]
 pub(crate) struct Filter;
 
@@ -211,7 +211,7 @@ impl Cut for Filter {
     }
 }
 
-/// Rows for which a predicate is true, and of these the columns that go on.
+/// Keeps the rows for which a predicate is true, and selects columns.
 #[derive(Debug)]
 struct FilterStage {
     predicate: Arc<dyn PhysicalExpr>,
@@ -221,7 +221,7 @@ struct FilterStage {
 impl Stage for FilterStage {
     fn lower(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<(), Reason> {
         segment.with_filters(|lowering, scope, filters| {
-            // The parts of an AND are filters of their own, so that a later one sees only the survivors.
+            // The parts of an AND are separate filters, so that a later one sees only the survivors.
             for part in split_conjunction(&self.predicate) {
                 filters.push(lowering.predicate(part, scope)?);
             }

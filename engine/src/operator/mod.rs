@@ -1,13 +1,14 @@
-//! The operators that run on the device, one folder or file each; and the list of them.
+//! The operators of the device, one folder or file each, and their list.
 //!
-//!   DownloadExec ─ DeviceSortExec ─ DeviceAggregateExec ─ DeviceJoinExec ─┬─ UploadExec ─ DataSourceExec
-//!   │                               └─ one output partition each           └─ DeviceFilterExec ─ UploadExec ─ DataSourceExec
-//!   └─ makes Arrow batches                                                                     └─ reads DataFusion's partitions
+//!   DownloadExec ─ DeviceAggregateExec ─ DeviceJoinExec ─┬─ UploadExec ─ DataSourceExec
+//!   │              └─ one output partition each          └─ DeviceFilterExec ─ UploadExec ─ DataSourceExec
+//!   └─ makes Arrow batches                                                    └─ reads DataFusion's partitions
 //!
 //! One place  an operator's node, its placement and its part of a program are in its folder, behind
-//!            [`DeviceOperator`](crate::contract::DeviceOperator); neither placement nor [`program`](crate::program) names one.
-//! Schema     every node has the schema of the CPU node it stands for.
-//! Order      none is promised, except by a sort, a window, and projections, filters and limits over these.
+//!            [`DeviceOperator`](crate::contract::DeviceOperator); neither placement nor [`program`](crate::program)
+//!            names one.
+//! Schema     every node has the schema of the CPU node that it replaces.
+//! Order      promised only by sorts, windows, and projections, filters and limits over these.
 //! Execution  the nodes describe; a program runs them together.
 
 pub mod aggregate;
@@ -28,12 +29,13 @@ use crate::contract::Operators;
 use crate::source::parquet::Scan;
 use crate::source::upload::Upload;
 
-/// The engine's own operators. A session adds others with [`MillpondBuilder::operator`](crate::MillpondBuilder::operator).
+/// The engine's own operators. A session adds others with
+/// [`MillpondBuilder::operator`](crate::MillpondBuilder::operator).
 pub fn registry() -> Operators {
     Operators::new([
         Arc::new(Scan) as _,
         Arc::new(Upload) as _,
-        // Before the projection above its items is another operator's.
+        // Before `Project`: it claims the projection above its items.
         Arc::new(unnest::Unnest::default()) as _,
         Arc::new(filter::Filter) as _,
         Arc::new(project::Project) as _,

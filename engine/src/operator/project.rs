@@ -2,10 +2,10 @@
 //!
 //!   pipeline   … ──► [ expressions, shared subexpressions once ] ──► sink
 //!
-//! NULL     as each expression says.
+//! NULL     as in each expression.
 //! Order    input order is kept; over a sort the output is sorted too.
 //! Memory   none of its own: it is inlined into the pipeline that contains it.
-//! Stands for ProjectionExec over a device node; over a CPU node only where it computes something from rows.
+//! Stands for ProjectionExec over a device node; over a CPU node only if it computes something from rows.
 
 use std::fmt;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl DeviceProjectExec {
         Self { expressions: named(projection), input, properties: crate::node::properties(projection.schema(), sorted) }
     }
 
-    /// A projection to `schema`, over `input`, whose rows are in no order.
+    /// A projection to `schema`, over `input`, without an order.
     pub(crate) fn of(
         expressions: Vec<(Arc<dyn PhysicalExpr>, String)>,
         schema: SchemaRef,
@@ -105,13 +105,14 @@ impl DeviceOperator for Project {
     }
 }
 
-/// A scan that computes: the device does, over the columns that it reads, if it can. `None` if the node is no such scan.
+/// Places a scan that computes: the device computes, over the columns that the scan reads, if it can. `None` for other
+/// nodes.
 fn place_scan(node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Option<Result<Placed>> {
     let apart = to.computed_apart(node)?;
     let projection = apart.downcast_ref::<ProjectionExec>()?;
     let place = |child: Placed| match to.tree(&child).and_then(|tree| judge(node, projection, &child, tree, to)) {
         Ok(tree) => Placed::Device(tree),
-        // The scan does it.
+        // The scan computes.
         Err(reason) => Placed::Host { plan: Arc::clone(node), pending: vec![reason] },
     };
     Some(to.place(projection.input()).map(place))
@@ -124,7 +125,7 @@ fn place(
     to: &Placing<'_>,
 ) -> Result<Placed> {
     let works = to.counts(node.as_ref());
-    // A projection that only picks columns, or that computes one row, is no reason to move anything.
+    // A projection that only selects columns, or computes a single row, is no reason to move rows.
     if !works && matches!(child, Placed::Host { .. }) {
         return to.stay(node, vec![child], None);
     }
@@ -146,7 +147,7 @@ fn judge(
     let columns = columns(&named(projection), &tree.columns, &mut to.lowering());
     let (plan, columns): (Arc<dyn ExecutionPlan>, _) = match columns {
         Ok(columns) => (Arc::new(DeviceProjectExec::new(projection, Arc::clone(&tree.plan), sorted)), columns),
-        // Nested values that are made of several columns are in no dictionary.
+        // Nested values that are constructed from several columns are in no dictionary.
         Err(_) => construct::judge(projection, &tree, sorted, to)?,
     };
     let tree = DeviceTree { plan, cpu: Arc::clone(node), columns, ..tree };
@@ -162,7 +163,7 @@ fn named(projection: &ProjectionExec) -> Vec<(Arc<dyn PhysicalExpr>, String)> {
     projection.expr().iter().map(|e| (Arc::clone(&e.expr), e.alias.clone())).collect()
 }
 
-/// The columns that a projection to `expressions` gives.
+/// The output columns of a projection to `expressions`.
 pub(crate) fn columns(
     expressions: &[(Arc<dyn PhysicalExpr>, String)],
     input: &[ColumnInfo],
@@ -177,7 +178,7 @@ pub(crate) fn columns(
     expressions.iter().map(column).collect()
 }
 
-/// Projections: where they are placed, and how they become stages.
+/// Projections: their placement, and their stages.
 #[derive(Debug)]
 pub(crate) struct Project;
 
@@ -189,7 +190,7 @@ impl Cut for Project {
         into: &mut Segments<'_>,
     ) -> Option<Result<Open, EngineError>> {
         let project = node.downcast_ref::<DeviceProjectExec>()?;
-        // It keeps the number of rows: what stops above it may stop below.
+        // It keeps the number of rows: a limit above it may act below it.
         let open = into.open_input(node, top);
         Some(open.map(|open| open.with(ProjectStage(project.columns().to_vec()))))
     }

@@ -1,11 +1,11 @@
-//! Columns of a unit on the host, as they are to lie on the device.
+//! Columns of a unit, decoded on the host in device layout.
 //!
-//!   chunk ─► numbers   in the width and less the base of their column, or bits          ─┐
-//!         ─► strings   codes of the column's dictionary, or offsets and bytes            ├─► Decoded: rows, validity, facts
-//!   value ─► the same, for a partition column or one that the file lacks                ─┘
+//!   chunk ─► numbers   in the column's width, minus its base; or bits          ─┐
+//!         ─► strings   codes of the column's dictionary, or offsets and bytes   ├─► Decoded: rows, validity, facts
+//!   value ─► repeated, for a partition column or one that the file lacks       ─┘
 //!
-//! NULL     a row's value is 0 and its bit of the validity is clear; a column in which nothing may be NULL has no validity.
-//! Checked  every valid integer against the range of its column.
+//! NULL     a NULL row has value 0 and a cleared validity bit; a column without NULLs has no validity.
+//! Checked  every valid integer is checked against the range of its column.
 
 use std::sync::Arc;
 
@@ -27,29 +27,29 @@ use crate::profile::step;
 use crate::program::failure::Failure;
 use crate::program::interning::ReaderCodes;
 
-/// Bytes of texts for which there is room before they are decoded, at most.
+/// Maximum bytes of texts that are allocated before decoding.
 const MOST_AHEAD: usize = 1 << 28;
 
-/// How the values of a column are to lie.
+/// Target layout of a column's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// Numbers and bits. Every valid integer lies in the range.
+    /// Numbers and bits. Every valid integer must be in the range.
     Fixed { physical: Physical, base: i64, range: Option<Range> },
     /// 32-bit codes.
     Codes,
-    /// 32-bit offsets, and bytes.
+    /// 32-bit offsets, and text bytes.
     Text,
 }
 
-/// Rows of a column.
+/// Decoded rows of a column.
 pub(crate) struct Decoded {
     pub values: Values,
-    /// A bit for each row, in whole words.
+    /// One bit per row, in whole 32-bit words.
     pub validity: Option<Scratch>,
     pub facts: Facts,
 }
 
-/// The values of a column.
+/// Values of a column.
 pub(crate) enum Values {
     Fixed { physical: Physical, base: i64, bytes: Scratch },
     Codes(Scratch),
@@ -58,16 +58,16 @@ pub(crate) enum Values {
 
 /// Why a column was not decoded.
 pub(crate) enum Undecoded {
-    /// Its bytes are wrong, or of a kind that the decoder does not know.
+    /// The bytes are invalid, or of a kind that the decoder does not support.
     Page(PageError),
-    /// A value lies outside its range, or is NULL where none was expected.
+    /// A value is outside its range, or is an unexpected NULL.
     Range,
-    /// Its strings got no codes.
+    /// Its strings could not be interned.
     Codes(Failure),
 }
 
 impl Target {
-    /// The same as the page decoder names it.
+    /// This target as the page decoder's layout.
     pub fn layout(self) -> Layout {
         match self {
             Self::Codes => Layout::Codes,
@@ -81,7 +81,7 @@ impl Target {
         }
     }
 
-    /// Bytes of the values of so many rows; of texts, of their offsets.
+    /// Bytes of `rows` values; for texts, of their offsets.
     fn bytes(self, rows: usize) -> usize {
         match self {
             Self::Codes => rows * 4,
@@ -100,19 +100,19 @@ impl Target {
     }
 }
 
-/// Bytes of a bit for each row, in whole words.
+/// Bytes of a bitmap with one bit per row, in whole 32-bit words.
 pub(crate) fn bitmap_bytes(rows: usize) -> usize {
     rows.div_ceil(32) * 4
 }
 
-/// Gives codes to strings by a reader's own cache and its column's dictionary, until they are nearly all different.
+/// Interns strings with a reader's own cache and the column's dictionary, until they are nearly all distinct.
 pub(crate) struct Interning<'a> {
     codes: &'a mut ReaderCodes,
-    /// Values of the dictionary, at most.
+    /// Maximum number of dictionary values.
     most: usize,
-    /// An expression needs codes, however many there are.
+    /// An expression requires codes, whatever the number of values.
     needed: bool,
-    /// Rows that the entries of the next dictionary page stand for.
+    /// Rows that refer to the entries of the next dictionary page.
     coded_rows: usize,
     failure: Option<Failure>,
 }
@@ -122,17 +122,17 @@ impl<'a> Interning<'a> {
         Self { codes, most, needed, coded_rows: 0, failure: None }
     }
 
-    /// A chunk begins, of which so many rows are codes of its dictionary.
+    /// Begins a chunk with `coded_rows` rows coded by its dictionary.
     pub(super) fn begin(&mut self, coded_rows: usize) {
         self.coded_rows = coded_rows;
     }
 
-    /// Why reading with these codes ended.
+    /// Converts the error of a read with this interner.
     pub fn failed(&mut self, error: ReadError) -> Undecoded {
         match error {
             ReadError::Page(error) => Undecoded::of_page(error),
             ReadError::Stopped => {
-                // Without a failure they are nearly all different: the column is better off without codes.
+                // Without a failure the values are nearly all distinct: the column is faster without codes.
                 Undecoded::Codes(self.failure.take().unwrap_or_else(|| Failure::Texts(vec![])))
             }
         }
@@ -142,7 +142,7 @@ impl<'a> Interning<'a> {
 impl Intern for Interning<'_> {
     fn codes(&mut self, values: &ArrayRef) -> Result<Vec<u32>, Stopped> {
         let _step = recorder::step(step::INTERN);
-        // A dictionary comes first, once for its rows; then pages, value by value.
+        // A dictionary page counts once for all its rows; other pages count each value.
         self.codes.count_rows(match std::mem::take(&mut self.coded_rows) {
             0 => values.len(),
             rows => rows,
@@ -159,7 +159,7 @@ impl Intern for Interning<'_> {
 }
 
 impl Undecoded {
-    /// What a page's error means for the column.
+    /// Classifies a page error.
     pub fn of_page(error: PageError) -> Self {
         match error {
             PageError::OutOfRange | PageError::UnexpectedNull => Self::Range,
@@ -167,7 +167,7 @@ impl Undecoded {
         }
     }
 
-    /// The failure that it is to a run; a page's error is kept in `wrong`.
+    /// Converts this to a failure of the run; a page error is stored in `wrong`.
     pub fn into_failure(self, wrong: &mut Option<PageError>) -> Failure {
         match self {
             Self::Page(error) => {
@@ -184,7 +184,7 @@ impl Undecoded {
     }
 }
 
-/// For columns without codes.
+/// Interner of columns without codes.
 pub(super) struct NoCodes;
 
 impl Intern for NoCodes {
@@ -193,20 +193,20 @@ impl Intern for NoCodes {
     }
 }
 
-/// Rows of a column of units.
+/// Rows of a column across units.
 #[derive(Clone, Copy)]
 pub(crate) struct Decoding<'a> {
     pub units: &'a Units,
-    /// Of each unit.
+    /// Column chunks of each unit.
     pub chunks: &'a [Chunks],
-    /// Which rows, of which units, and how many there are.
+    /// Row ranges and their units, and the total number of rows.
     pub parts: &'a [Part],
     pub rows: usize,
     pub room: &'a Arc<Room>,
 }
 
 impl Decoding<'_> {
-    /// Decodes rows of the scan's column `column`. `may_be_null`: rows of it may be NULL.
+    /// Decodes rows of the scan's column `column`. With `may_be_null`, the rows may contain NULLs.
     pub fn column(
         &self,
         column: usize,
@@ -274,12 +274,12 @@ fn facts_of(target: Target, of: &PageFacts) -> Facts {
 }
 
 impl Decoded {
-    /// The width, base and range of a column as its pipeline reads it.
+    /// Width, base and range of a column as its pipeline reads it.
     pub fn stored(spec: &ColumnSpec, base: i64) -> (Physical, i64, Range) {
         (spec.physical, base, spec.ty.range.unwrap_or(Range::new(0, i128::from(u32::MAX))))
     }
 
-    /// Host memory that it takes.
+    /// Bytes of host memory.
     pub fn bytes(&self) -> usize {
         let values = match &self.values {
             Values::Fixed { bytes, .. } | Values::Codes(bytes) => bytes.len(),
@@ -288,7 +288,7 @@ impl Decoded {
         values + self.validity.as_ref().map_or(0, |bits| bits.len())
     }
 
-    /// The room that its rows `first..first + rows` take in an extent.
+    /// Size of the rows `first..first + rows` in an extent.
     pub fn shape(&self, physical: Physical, first: usize, rows: usize) -> Shape {
         let text_bytes = match &self.values {
             Values::Text { offsets, .. } => {
@@ -300,7 +300,8 @@ impl Decoded {
         Shape { physical, text_bytes, has_nulls: self.validity.is_some() }
     }
 
-    /// Writes its rows `first..first + rows` into `region` of `out`, which is the whole extent, in this width and less this base.
+    /// Writes the rows `first..first + rows` into `region` of `out`, the buffer of the whole extent, in the given width
+    /// and minus the base.
     ///
     /// # Errors
     /// [`Failure::Ranges`] for a code outside the range.
@@ -339,7 +340,7 @@ impl Decoded {
                     return Err(EngineError::internal(format!("{why} are more than {MAX_TEXT_BYTES}")).into());
                 }
                 let (heads, texts) = values.split_at_mut((rows + 1) * 4);
-                // On the device they count from the beginning of the offsets.
+                // Device offsets are relative to the start of the offsets.
                 let more = ((rows + 1) * 4) as u32;
                 let from = &offsets[first * 4..(first + rows + 1) * 4];
                 for (head, offset) in heads.as_chunks_mut::<4>().0.iter_mut().zip(from.as_chunks::<4>().0) {
@@ -352,19 +353,19 @@ impl Decoded {
     }
 }
 
-/// Copies the bits of rows to the front of `out`; those behind them are zero.
+/// Copies the bits of rows to the front of `out`; the remaining bits are zeroed.
 fn copy_bits(out: &mut [u8], bits: &[u8], first: usize, rows: usize) {
     out.fill(0);
     bit_mask::set_bits(out, bits, 0, first, rows);
 }
 
-/// Where the texts of rows begin and end.
+/// Byte positions where the texts of the rows begin and end.
 fn text_ends(offsets: &[u8], first: usize, rows: usize) -> (u32, u32) {
     let words = offsets.as_chunks::<4>().0;
     (u32::from_le_bytes(words[first]), u32::from_le_bytes(words[first + rows]))
 }
 
-/// `rows` rows of one value.
+/// `rows` copies of one value.
 fn constant(
     value: &ScalarValue,
     rows: usize,
@@ -440,7 +441,7 @@ fn set_bits(bits: &mut [u8], rows: usize) {
     }
 }
 
-/// The bytes of a string.
+/// Bytes of a string.
 fn bytes_of(value: &ScalarValue) -> Option<Vec<u8>> {
     match value {
         ScalarValue::Utf8(text) | ScalarValue::LargeUtf8(text) | ScalarValue::Utf8View(text) => {

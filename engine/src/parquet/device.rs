@@ -1,13 +1,14 @@
-//! Rows of row groups, decoded on the device.
+//! Decodes rows of row groups on the device.
 //!
-//!   pinned   [ descriptors │ tables │ columns that the host decoded ]  [ pages, read from the file ] ── copied up ──┐
-//!   device   decompress ─ prepare ─ numbers ─ codes ─ texts ─► extent ─► error words and facts home ─► caller       │
-//!                                                               └── columns of the host ────────────────────────────┘
+//!   pinned   [ descriptors │ tables │ columns that the host decoded ]  [ pages, read from the file ] ── uploaded ────┐
+//!   device   decompress ─ prepare ─ numbers ─ codes ─ texts ─► extent ─► error words and facts to the host ─► caller │
+//!                                                               └── columns decoded by the host ─────────────────────┘
 //!
-//! Memory   the extent, the pages' bytes, and as much again as they decompress to; all but the extent is freed behind the last kernel.
-//! Waits    for the error words: the caller gets rows that are decoded, or none.
-//! Pinned   who holds pages in pinned memory does not wait for more of it: it is told to leave that first.
-//! Wrong    what the kernels refuse the host decodes from the same bytes.
+//! Memory   the extent, the pages' bytes, and their decompressed bytes; all but the extent is freed after the last
+//!          kernel.
+//! Waits    for the error words: the caller receives either decoded rows or none.
+//! Pinned   a caller that holds pages in pinned memory does not wait for more: it is requested to release that first.
+//! Wrong    pages that the kernels refuse are decoded by the host from the same bytes.
 
 use std::ops::Range as ByteRange;
 
@@ -27,57 +28,57 @@ use crate::program::context::RunContext;
 use crate::program::failure::Failure;
 use crate::workers::off_workers;
 
-/// So often pinned memory is asked for in both orders.
+/// Number of attempts to allocate the two pinned buffers, each in both orders.
 const MOST_TRIES: usize = 8;
-/// Parts of a buffer that the kernels read begin at multiples of so many bytes.
+/// Alignment in bytes of buffer parts that the kernels read.
 const ALIGNMENT: usize = 256;
-/// Descriptors take at most so many bytes for a batch, a column, a page, a block of a page, and 4,096 rows of a column.
+/// Maximum bytes of descriptors per batch, column, page, block of a page, and 4,096 rows of a column.
 const DESCRIPTOR_BYTES: [usize; 5] = [8192, 1024, 512, 32, 64];
 
-/// Columns of some rows: those that the host has decoded, and those that the device will.
+/// Columns of some rows: those that the host has decoded, and those for the device to decode.
 pub(crate) struct Columns {
     pub host: Vec<Option<Decoded>>,
     pub device: Vec<(usize, DeviceColumn)>,
 }
 
-/// Rows on the device.
+/// Decoded rows on the device.
 pub(crate) struct OnDevice {
     pub buffer: DeviceBuffer,
     pub promise: Reservation,
-    /// By the scan's columns; values of texts may have room behind them.
+    /// By the scan's columns; text values may have unused space after them.
     pub inputs: Vec<Option<ColumnInput>>,
-    /// Of each of the columns that the device has decoded, if they stay.
+    /// Facts of each column decoded on the device, if the columns are stored.
     pub facts: Vec<Option<Facts>>,
 }
 
-/// How it went.
+/// Result of decoding on the device.
 pub(crate) enum Up {
     Yes(Box<OnDevice>),
-    /// The host has to decode these columns; all, if it names none.
+    /// The host has to decode these columns, or all if none is named.
     No(Refused),
-    /// There is too little pinned memory beside what the chunks lie in: they are to leave it.
+    /// Too little pinned memory is left because of the chunks in it: they must be moved out.
     Unpin,
 }
 
-/// Why the device has not decoded rows.
+/// Why the device did not decode the rows.
 #[derive(Debug, Default)]
 pub(crate) struct Refused {
     /// Columns with a page that the kernels refuse.
     pub columns: Vec<usize>,
-    /// Values are not as their statistics have it.
+    /// Values contradict their statistics.
     pub lied: bool,
 }
 
-/// How a column is to lie in an extent, and what is subtracted from its values.
+/// Layout of a column in an extent, and the base that is subtracted from its values.
 pub(crate) type Spec = (ColumnSpec, i64);
 
 impl Columns {
-    /// Pages that the device decodes.
+    /// Number of pages that the device decodes.
     fn pages(&self) -> usize {
         self.device.iter().flat_map(|(_, column)| &column.parts).map(|part| part.pages.len()).sum()
     }
 
-    /// Blocks of pages that are decompressed apart.
+    /// Number of blocks that are decompressed independently.
     fn blocks(&self) -> usize {
         let parts = self.device.iter().flat_map(|(_, column)| &column.parts);
         let pages = parts.flat_map(|part| part.pages.iter().chain(part.table.iter().flat_map(|table| &table.page)));
@@ -89,31 +90,31 @@ impl Columns {
     }
 }
 
-/// Where a chunk lies.
+/// Positions of a chunk's parts in the device buffer.
 struct Place {
-    /// Its table, or the page that it is made of, as the host writes it.
+    /// Its table, or the page that the device builds the table from, as written by the host.
     written: ByteRange<usize>,
-    /// The table.
+    /// Its table.
     table: ByteRange<usize>,
     pages: ByteRange<usize>,
 }
 
-/// Where what goes up lies on the device: at the same places what the host writes into pinned memory for it, behind that what has been read
-/// into such memory.
+/// Layout of the uploaded bytes on the device: first what the host writes into pinned memory, at equal offsets; then
+/// what was read directly into pinned memory.
 struct Staging {
     /// By device column and chunk.
     parts: Vec<Vec<Place>>,
-    /// Tables that the device makes of pages lie behind all that goes up.
+    /// End of the uploaded bytes; tables that the device builds from pages follow.
     up: usize,
     descriptors: usize,
-    /// The end of what the host writes.
+    /// End of the bytes that the host writes.
     written: usize,
-    /// Bytes of the memory that was read into, and where they go.
+    /// Ranges of the pinned read buffer, and their positions on the device.
     runs: Vec<(ByteRange<usize>, usize)>,
     bytes: usize,
 }
 
-/// Chunks that lie so close together go up in one copy, with what lies between them.
+/// Maximum gap in bytes between chunks that are uploaded in one copy, including the gap.
 const GAP: usize = 1 << 16;
 
 impl Staging {
@@ -145,7 +146,7 @@ impl Staging {
         let of_columns = columns.device.iter();
         let mut parts: Vec<Vec<_>> =
             of_columns.map(|(index, column)| column.parts.iter().map(|of| part(*index, of)).collect()).collect();
-        // Kernels read over the end of the last page.
+        // Kernels read beyond the end of the last page.
         let written = (end + OVERRUN).next_multiple_of(ALIGNMENT);
         let mut end = written;
         read.sort_by_key(|range| range.start);
@@ -161,7 +162,7 @@ impl Staging {
             *to = end;
             end = (end + run.len()).next_multiple_of(ALIGNMENT);
         }
-        // Where pages were read to is where they go, now that this is known.
+        // Sets the device position of pages that were read directly into pinned memory.
         for ((index, column), places) in columns.device.iter().zip(&mut parts) {
             for (part, Place { pages, .. }) in column.parts.iter().zip(places) {
                 if decoding.chunks[part.unit].pinned(*index).is_some()
@@ -187,11 +188,11 @@ impl Staging {
 }
 
 impl Decoding<'_> {
-    /// Puts the rows of columns on the device, as an extent of columns that lie as `specs` says. With `stays`, the
-    /// kernels find facts of them, and a session's memory pool that is full does not refuse them.
+    /// Decodes columns on the device into an extent with the layout `specs`. With `stays`, the kernels also compute
+    /// facts, and a full session memory pool does not refuse the rows.
     ///
     /// # Errors
-    /// The device's, and that it has no memory for them.
+    /// The device's, or out of memory.
     pub async fn up(
         &self,
         context: &RunContext,
@@ -215,7 +216,7 @@ impl Decoding<'_> {
         let shapes: Vec<Option<Shape>> = specs.iter().enumerate().map(shape).collect();
         let layout = ExtentLayout::of(rows, &shapes);
         let staging = Staging::of(self, columns, specs);
-        // The host's columns lie behind it, as the extent has them.
+        // Columns decoded by the host follow, in extent layout.
         let mut end = staging.written;
         let mut host: Vec<(usize, ByteRange<usize>, usize)> = Vec::new();
         for (index, _) in columns.host.iter().enumerate().filter(|(_, host)| host.is_some()) {
@@ -225,14 +226,14 @@ impl Decoding<'_> {
             host.push((index, region, at));
         }
 
-        // What waits for pinned memory holds no device memory.
+        // No device memory is held while waiting for pinned memory.
         let mut held = context.host_memory("staging");
         if stays {
             held.grow(end);
         } else if !held.try_grow(end) {
             return Ok(Up::No(Refused::default()));
         }
-        // Error words, and facts of each column and of each table that becomes one.
+        // Error words, and facts of each column and of each table built on the device.
         let parts: usize = columns.device.iter().map(|(_, column)| column.parts.len() + 1).sum();
         let errors = columns.pages() * 4 + parts * 64 + 4096;
         let pool = &context.engine.pinned;
@@ -268,7 +269,7 @@ impl Decoding<'_> {
             Err(refused) => return Ok(Up::No(refused)),
         };
         let work = plan.scratch_bytes().next_multiple_of(ALIGNMENT as u64) as usize;
-        // Kernels load words that end behind a page.
+        // Kernels load whole words beyond the end of a page.
         let (room, _room_promise) = memory.take_zeroed(work + plan.result_bytes() as usize, tag, stream)?;
         if plan.descriptors().len() > staging.descriptors || plan.result_bytes() as usize > errors {
             return Ok(Up::No(Refused::default()));
@@ -335,11 +336,11 @@ impl Decoding<'_> {
         let outcome = plan.outcome(&home.read()?)?;
         if !outcome.errors.is_empty() {
             tracing::debug!(file = ?self.units.file(), "not decoded on the device: {:?}", outcome.errors[0]);
-            // An entry of a dictionary that no row has may lie outside the range: the host looks at rows.
+            // An unused dictionary entry may be outside the range: the host checks the rows instead.
             let of_rows = |error: &&PageError| !page_columns[error.page as usize].1;
             let lied = outcome.errors.iter().filter(of_rows).any(|error| match error.fault {
                 Fault::Range => true,
-                // Where NULLs are allowed for, only the room for them was left out: the host makes it.
+                // If the column is nullable, only its validity was left out: the host creates it.
                 Fault::Null => !specs[page_columns[error.page as usize].0].0.ty.nullable,
                 _ => false,
             });
@@ -353,8 +354,8 @@ impl Decoding<'_> {
     }
 }
 
-/// Pinned memory to write what goes up, and for what comes home; `None` where there is never enough for both. Who waits for one of them
-/// holds none.
+/// Pinned memory for the upload and for the download; `None` if there is never enough for both. While waiting for one
+/// buffer, the other is not held.
 async fn take_both(
     pool: &PinnedPool,
     up: usize,
@@ -379,16 +380,16 @@ async fn take_both(
     Ok(None)
 }
 
-/// Where a column of an extent lies, with its padding.
+/// Range of a column in an extent, including padding.
 fn whole(region: &Region) -> ByteRange<usize> {
     let end = region.validity.as_ref().map_or(region.values.end, |validity| validity.end);
     ExtentLayout::padded(&(region.values.start..end))
 }
 
-/// What the kernels are told, and for each page which of the scan's columns it is of, and whether it is a dictionary.
+/// Kernel plan, and for each page its scan column and whether it is a dictionary.
 type Planned = (Plan, Vec<(usize, bool)>);
 
-/// What the kernels are told; or for which column they have no form.
+/// Kernel plan, or the column that the kernels do not support.
 fn plan(
     columns: &Columns,
     specs: &[Spec],
@@ -440,7 +441,7 @@ fn plan(
                 }
             };
             page_columns.resize(page_columns.len() + part.pages.len(), (*index, false));
-            // Plain pages beside coded ones have no dictionary.
+            // Plain pages in a chunk with a dictionary do not use it.
             let of = |page: &DevicePage| dictionary.filter(|_| page.encoding == kernels::Encoding::Dictionary);
             pages.extend(part.pages.iter().map(|page| PageInput {
                 has_levels: column.has_levels,
@@ -456,11 +457,11 @@ fn plan(
         page_columns.push((index, true));
         pages.push(page_input(page, number, start));
     }
-    // What its shapes refuse the host decodes.
+    // Shapes that the plan refuses are decoded by the host.
     Ok(Plan::of(&pages, &outputs, &dictionaries).map(|plan| (plan, page_columns)).map_err(|_| Refused::default()))
 }
 
-/// A page without levels and dictionary, of bytes whose first one lies, or would lie, at `start`.
+/// A page without levels and dictionary; `start` is the position of the first byte that its offsets are relative to.
 fn page_input(page: &DevicePage, column: u32, start: usize) -> PageInput {
     let start = start.wrapping_add(page.bytes.start) as u64;
     PageInput {
@@ -480,7 +481,7 @@ fn page_input(page: &DevicePage, column: u32, start: usize) -> PageInput {
     }
 }
 
-/// A chunk's dictionary, which lies at `place` on the device.
+/// A chunk's dictionary at `place` on the device.
 fn dictionary(
     table: &Table,
     place: &ByteRange<usize>,
@@ -495,7 +496,7 @@ fn dictionary(
     Ok(Dictionary::Table { values, entries: table.entries as u32 })
 }
 
-/// Writes a dictionary's table in the width of its column; false for a code outside the column's range.
+/// Writes a dictionary's table in the width of its column; returns false for a code outside the column's range.
 fn write_table(out: &mut [u8], table: &Table, (spec, base): &Spec) -> bool {
     if spec.physical == Physical::Text || table.page.is_some() {
         out.copy_from_slice(&table.bytes);

@@ -1,12 +1,13 @@
-//! One Parquet file of a scan: its footer, where each column of the scan comes from, and its bytes.
+//! A Parquet file of a scan: its footer, the source of each scan column, and its bytes.
 //!
 //!   table  a Int64 | b Utf8View | c Date32 | day=…        file  b BYTE_ARRAY | a INT64
 //!   ─►     a: leaf 1 │ b: leaf 0 │ c: NULL │ day: the partition's value
 //!
-//! Types    a column of the file has the table's type, or one that DataFusion's reader turns into it: strings of another kind, INT96 in
-//!          another unit. A file with any other is DataFusion's to read, with a reason.
-//! Bytes    of a local file by positioned reads, of one in a store by ranges of it, of what a reader of others gives by that reader.
-//! Changed  a file that is not the planned one any more is an error that names it.
+//! Types    a column of the file has the table's type, or one that DataFusion's reader converts to it: strings of
+//!          another kind, INT96 in another unit. DataFusion reads any other file, with a reason.
+//! Bytes    come from positioned reads of a local file, from range requests to a store, or from an application's own
+//!          reader.
+//! Changed  a file that has changed since planning is an error that names it.
 
 use std::fmt;
 use std::fs::File;
@@ -38,45 +39,45 @@ use crate::files::is_same_file;
 use crate::parquet::room::{Room, Scratch};
 use crate::parquet::scan::Opening;
 
-/// Where the values of a scan's column come from in one file.
+/// Source of a scan column's values in one file.
 #[derive(Debug, Clone)]
 pub(crate) enum ColumnSource {
-    /// A leaf of the file, and how its values are read.
+    /// A leaf column of the file, and the conversion of its values.
     Leaf(usize, Conversion),
     /// The value of a partition column, or NULL for a column that the file lacks.
     Constant(ScalarValue),
-    /// Nothing reads it.
+    /// Not read.
     Unused,
 }
 
-/// A reader of a file's bytes.
+/// Reader of a file's bytes.
 pub(crate) type Reader = Box<dyn AsyncFileReader>;
-/// The bytes of a range, by the type that readers give.
+/// Bytes of a range, in the type that readers return.
 type Bytes = <PutPayload as IntoIterator>::Item;
 
-/// A file whose footer was read.
+/// A file with its footer.
 pub(crate) struct OpenFile {
     pub file: PartitionedFile,
     pub metadata: Arc<ParquetMetaData>,
-    /// The file's columns as the reader gives them, those of the table with its types.
+    /// Columns of the file as the reader returns them; columns of the table have the table's types.
     pub schema: SchemaRef,
     /// By the scan's columns.
     pub columns: Vec<ColumnSource>,
     bytes: Source,
 }
 
-/// Where a file's bytes are read.
+/// Source of a file's bytes.
 enum Source {
     Local(File, Option<SystemTime>),
     Store(Arc<dyn ObjectStore>),
     Readers { factory: Arc<dyn ParquetFileReaderFactory>, partition: usize, metrics: ExecutionPlanMetricsSet },
 }
 
-/// The bytes of a range of a file.
+/// Bytes of a range of a file.
 pub(crate) enum FileBytes {
     Own(Scratch),
     Shared(Bytes),
-    /// In memory from which the device copies.
+    /// Pinned memory, from which the device copies.
     Pinned(Arc<PinnedBytes>, Range<usize>),
 }
 
@@ -103,10 +104,10 @@ impl Opening<'_> {
         Ok(self.factory.create_reader(partition, file.clone(), hint, self.metrics)?)
     }
 
-    /// Reads the footer of a file, and finds its columns; or why DataFusion has to read it.
+    /// Reads the footer of a file and resolves its columns; returns the reason if DataFusion has to read it.
     ///
     /// # Errors
-    /// Of a file that has changed since it was planned.
+    /// If the file has changed since it was planned.
     pub async fn open(
         &self,
         partition: usize,
@@ -115,7 +116,7 @@ impl Opening<'_> {
         let options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Skip);
         let mut reader = self.reader(partition, file)?;
         let footer = ArrowReaderMetadata::load_async(&mut reader, options);
-        // What is wrong with it DataFusion says in its own words.
+        // DataFusion reports an invalid footer with its own message.
         let footer = match footer.await {
             Ok(footer) => footer,
             Err(error) => return Ok(Err(error.to_string())),
@@ -129,7 +130,7 @@ impl Opening<'_> {
         Ok(Ok(OpenFile { file: file.clone(), metadata: Arc::clone(footer.metadata()), schema, columns, bytes }))
     }
 
-    /// Where the scan's columns come from; or why they cannot be read here.
+    /// Sources of the scan's columns, or the reason why they cannot be read here.
     fn columns(
         &self,
         file: &PartitionedFile,
@@ -165,7 +166,7 @@ impl Opening<'_> {
         self.scan.columns.iter().zip(self.used).map(find).collect()
     }
 
-    /// The file's own schema, with the table's types where the reader gives them.
+    /// Schema of the file, with the table's types where the reader returns these.
     fn file_schema(&self, footer: &ArrowReaderMetadata) -> SchemaRef {
         let of_files = self.scan.table().file_schema();
         let own = footer.schema();
@@ -184,12 +185,12 @@ impl Opening<'_> {
         Arc::new(Schema::new_with_metadata(fields, own.metadata().clone()))
     }
 
-    /// Whether DataFusion's reader gives a column of type `own` as the table's type itself, with nothing computed behind it.
+    /// True if DataFusion's reader returns a column of type `own` directly as the table's type, without a cast.
     fn reads_as(&self, own: &DataType, table: &DataType, is_int96: bool) -> bool {
         let is_bytes = |of: &DataType| matches!(of, DataType::Binary | DataType::LargeBinary | DataType::BinaryView);
         let is_text = |of: &DataType| is_characters(of) && !matches!(of, DataType::Dictionary(..));
         match table {
-            // Of times beyond nanoseconds it makes an error, unless it reads nanoseconds.
+            // Times beyond the range of nanoseconds are an error, unless it reads nanoseconds.
             DataType::Timestamp(TimeUnit::Nanosecond, _) if is_int96 => {
                 let options = &self.scan.source().table_parquet_options().global;
                 options.coerce_int96.as_deref() == Some("ns")
@@ -207,7 +208,7 @@ impl Opening<'_> {
         if !self.reads_store {
             return Ok(readers());
         }
-        // A store that is not the file system's would begin to send the whole file.
+        // A remote store would start to send the whole file.
         if !self.scan.is_local() {
             return Ok(Source::Store(Arc::clone(&self.store)));
         }
@@ -223,7 +224,7 @@ impl Opening<'_> {
     }
 }
 
-/// A tag without what listings and answers write differently: quotes, and that it is weak.
+/// A tag without the parts that listings and responses write differently: quotes and the weak mark.
 fn bare(tag: &str) -> &str {
     tag.strip_prefix("W/").unwrap_or(tag).trim_matches('"')
 }
@@ -233,13 +234,13 @@ fn changed(file: &PartitionedFile) -> DataFusionError {
     exec_datafusion_err!("file {location} has changed since the query was planned; run the query again")
 }
 
-/// Neither the system nor a store says of which file it could not give bytes.
+/// Adds the file name, which errors of the system and of stores lack.
 fn unreadable(file: &PartitionedFile, error: impl Into<DataFusionError>) -> DataFusionError {
     error.into().context(format!("file {} cannot be read", file.object_meta.location))
 }
 
 impl OpenFile {
-    /// How many rows of a row group are NULL in a column of the table, if the footer tells.
+    /// Number of NULLs in a column of a row group, if the footer contains it.
     pub fn nulls(&self, row_group: usize, column: &str) -> Option<u64> {
         let leaves = self.metadata.file_metadata().schema_descr();
         let (leaf, field) = parquet_column(leaves, &self.schema, column)?;
@@ -249,7 +250,7 @@ impl OpenFile {
         }
     }
 
-    /// The same of a leaf, by the chunk's statistics.
+    /// NULL count of a leaf column, from the chunk's statistics.
     pub fn chunk_nulls(&self, row_group: usize, leaf: usize) -> Option<u64> {
         match self.metadata.file_metadata().schema_descr().column(leaf).max_def_level() {
             0 => Some(0),
@@ -261,15 +262,15 @@ impl OpenFile {
         self.metadata.row_group(row_group).column(leaf)
     }
 
-    /// Its bytes are read on the reader's own thread.
+    /// True if the bytes are read on the reader's own thread.
     pub fn is_local(&self) -> bool {
         matches!(self.bytes, Source::Local(..))
     }
 
-    /// Reads ranges of a local file, on this thread; `None` for others.
+    /// Reads ranges of a local file on this thread; `None` for other files.
     ///
     /// # Errors
-    /// The system's, and that the file has changed.
+    /// The system's, or if the file has changed.
     pub fn read_local(&self, ranges: &[Range<u64>], room: &Arc<Room>) -> Option<Result<Vec<FileBytes>>> {
         let read = |range: &Range<u64>| {
             let mut bytes = room.take((range.end - range.start) as usize);
@@ -282,10 +283,10 @@ impl OpenFile {
         })
     }
 
-    /// The bytes of a range of a local file.
+    /// Reads the bytes of a range of a local file.
     ///
     /// # Errors
-    /// The system's, and that the file ends before.
+    /// The system's, or if the file is too short.
     pub fn read_exact(&self, range: &Range<u64>, into: &mut [u8]) -> Result<()> {
         let Source::Local(local, _) = &self.bytes else { return Err(changed(&self.file)) };
         match local.read_exact_at(into, range.start) {
@@ -295,10 +296,10 @@ impl OpenFile {
         }
     }
 
-    /// Looks at a local file again, once its bytes were read.
+    /// Checks a local file again after its bytes were read.
     ///
     /// # Errors
-    /// It has changed since it was planned.
+    /// If the file has changed since it was planned.
     pub fn is_as_planned(&self) -> Result<()> {
         let Source::Local(local, modified) = &self.bytes else { return Ok(()) };
         let now = local.metadata().ok();
@@ -309,7 +310,7 @@ impl OpenFile {
     /// Reads ranges of a file that is not local.
     ///
     /// # Errors
-    /// The store's or the reader's, and that the file has changed since it was planned.
+    /// The store's or the reader's, or if the file has changed since it was planned.
     pub async fn read_remote(&self, ranges: Vec<Range<u64>>) -> Result<Vec<FileBytes>> {
         let read = match &self.bytes {
             Source::Local(..) => vec![],
@@ -333,13 +334,14 @@ impl OpenFile {
                 tags.map_or(now.last_modified == planned.last_modified, |(now, planned)| bare(now) == bare(planned));
             same && now.size == planned.size
         };
-        // A weak tag matches nothing there, and one without quotes, as Azure's listings have it, is none; the answer's is compared below.
+        // If-Match never matches a weak tag, and a tag without quotes, as in Azure's listings, is invalid; the
+        // response's tag is compared below.
         let strong = planned.e_tag.clone().filter(|tag| tag.starts_with('"'));
         let options = GetOptions::new().with_range(Some(range)).with_if_match(strong);
         match store.get_opts(&planned.location, options).await {
             Ok(got) if is_planned(&got.meta) => got.bytes().await.map_err(|error| unreadable(&self.file, error)),
             Ok(_) => Err(changed(&self.file)),
-            // A range behind the end of a file that has become shorter is refused in many words.
+            // For a range beyond the end of a truncated file, stores return verbose errors.
             Err(error) => match store.head(&planned.location).await {
                 Ok(now) if !is_planned(&now) => Err(changed(&self.file)),
                 _ => Err(unreadable(&self.file, error)),

@@ -1,12 +1,12 @@
-//! Parquet files as the engine's own decoder reads them: DataFusion's scan in, row groups to decode out.
+//! Parquet files for the engine's own decoder: from DataFusion's scan to row groups to decode.
 //!
-//!   DataSourceExec ─► ParquetScan ─► footers ─► row groups that may have rows ─► Unit ─► chunks read ─► values in device layout
+//!   DataSourceExec ─► ParquetScan ─► footers ─► row groups that may match ─► Unit ─► chunks ─► values in device layout
 //!                                       │       statistics, bloom filters, pages
-//!                                       └─► a file that it does not decode: DataFusion reads it, with a reason
+//!                                       └─► a file that it does not support: DataFusion reads it, with a reason
 //!
-//! Semantics  DataFusion's: its file groups, ranges, pruning and schema rules, by its own building blocks.
-//! Refused    what the decoder has no form for stays with DataFusion: a whole scan, or single files of one.
-//! Wrong      bytes that cannot be decoded are read again by DataFusion, whose message is then the user's.
+//! Semantics  are DataFusion's: file groups, ranges, pruning and schema rules use its own components.
+//! Refused    parts that the decoder does not support are left to DataFusion: a whole scan, or single files.
+//! Wrong      bytes that cannot be decoded are read again by DataFusion, which reports the error to the user.
 
 mod decode;
 mod device;

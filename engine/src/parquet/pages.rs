@@ -1,11 +1,13 @@
-//! Pages of a chunk for the device's decoder: which of its bytes go up, and where their rows go.
+//! Selects the pages of a chunk for the device's decoder: the bytes to upload, and the positions of their rows.
 //!
 //!   chunk   [ dictionary │ page 0 │ page 1 │ page 2 ]        rows 25,000..40,000 are wanted
-//!   up                     table             page 1 …         its first rows are left out
+//!   up                     table             page 1 …         leading unwanted rows are skipped
 //!
-//! Dictionaries  of numbers are pages like others; strings are interned on the host, and a table of codes goes up.
-//! Strings       that are to be texts may be in a dictionary, too: its offsets and bytes go up, which the host has checked.
-//! Refused       codecs and encodings without a kernel, and codes of chunks that are not all in a dictionary: the host decodes the column.
+//! Dictionaries  of numbers are pages like others; strings are interned on the host, and a table of codes is uploaded.
+//! Strings       decoded to texts may also have a dictionary: its offsets and bytes are uploaded after the host has
+//!               checked them.
+//! Refused       codecs and encodings without a kernel, and codes of chunks without a dictionary for all pages: the
+//!               host decodes the column.
 
 use std::ops::Range;
 
@@ -25,15 +27,15 @@ pub(crate) struct DeviceColumn {
     pub source: Source,
     /// Rows may be NULL: pages have levels.
     pub has_levels: bool,
-    /// Texts of characters, which have to be UTF-8.
+    /// Texts must be valid UTF-8.
     pub is_utf8: bool,
     pub parts: Vec<DevicePart>,
-    /// Bytes of its texts, at most.
+    /// Maximum bytes of its texts.
     pub most_text_bytes: usize,
 }
 
 impl DeviceColumn {
-    /// The largest code that its tables give to a string.
+    /// Largest string code in its tables.
     pub fn most_code(&self) -> u32 {
         let codes = self.parts.iter().filter_map(|part| part.table.as_ref());
         let codes = codes.flat_map(|table| table.bytes.as_chunks::<4>().0);
@@ -41,28 +43,29 @@ impl DeviceColumn {
     }
 }
 
-/// What a chunk's codes mean.
+/// Dictionary of a chunk.
 pub(crate) struct Table {
-    /// Codes of 32 bits; offsets of 32 bits, one more than entries, and the bytes of texts; the bytes of a large page of numbers.
+    /// 32-bit codes; or 32-bit offsets, one more than entries, followed by text bytes; or the decompressed bytes of a
+    /// large page of numbers.
     pub bytes: Vec<u8>,
     pub entries: usize,
-    /// Numbers, as they are in the file or decompressed.
+    /// Page of numbers, as in the file or decompressed.
     pub page: Option<DevicePage>,
 }
 
-/// A chunk of it.
+/// A chunk of the column.
 pub(crate) struct DevicePart {
-    /// The unit.
+    /// Index of the unit.
     pub unit: usize,
     pub table: Option<Table>,
     pub pages: Vec<DevicePage>,
-    /// The bytes of the chunk that go up.
+    /// Byte range of the chunk to upload.
     pub bytes: Range<usize>,
 }
 
-/// Rows of a page.
+/// Selected rows of a page.
 pub(crate) struct DevicePage {
-    /// In the chunk.
+    /// Range in the chunk.
     pub bytes: Range<usize>,
     pub raw_bytes: u32,
     pub codec: Codec,
@@ -72,32 +75,33 @@ pub(crate) struct DevicePage {
     pub skip: u32,
     pub rows: u32,
     pub first_row: u64,
-    /// Blocks that are decompressed apart.
+    /// Blocks that are decompressed independently.
     pub blocks: Vec<(u32, u32)>,
 }
 
-/// Dictionaries of more bytes are decompressed block by block, or on the host.
+/// Maximum bytes of a dictionary that is decompressed as a whole on the device; larger ones are decompressed by blocks,
+/// or on the host.
 const MOST_DICTIONARY: u32 = 1 << 16;
-/// Data pages of more bytes are decompressed block by block. The host has to walk their elements for that, once: of a chunk that is decoded
-/// for the first time, it does so for those that everybody would wait for.
+/// Bytes above which data pages are decompressed by blocks. The host has to scan a page once to find them: when a chunk
+/// is decoded for the first time, it does so only for pages large enough to delay all others.
 const LARGE_PAGE: u32 = 1 << 19;
 const LARGE_KNOWN_PAGE: u32 = 1 << 17;
-/// Of a page at most so many parts are decoded by the device.
+/// Maximum number of parts of one page that the device decodes.
 const MOST_PARTS: usize = 4;
 
-/// So many rows with codes tell whether values are nearly all different.
+/// Minimum number of coded rows for deciding whether values are nearly all distinct.
 const LEAST_CODED: usize = 1 << 12;
 
 impl Decoding<'_> {
-    /// True for a column of strings that is better off without codes, by the headers of its pages.
+    /// True for a string column that is faster without codes, judging by its page headers.
     pub fn is_mostly_text(&self, column: usize) -> bool {
         self.parts.iter().any(|part| self.chunks[part.unit].is_mostly_text(column))
     }
 
-    /// The same column for the device; `None` where the host has to decode it.
+    /// Prepares a column for the device; `None` if the host has to decode it.
     ///
     /// # Errors
-    /// Why a dictionary cannot be read.
+    /// If a dictionary cannot be read.
     pub fn on_device(
         &self,
         column: usize,
@@ -147,8 +151,8 @@ impl DevicePart {
         Self { unit, bytes: begin.unwrap_or(0)..end.unwrap_or(0), table, pages }
     }
 
-    /// Bytes of its texts, at most: what its pages have room for, those in a dictionary with the longest entry in each row, and what the footer
-    /// says of all rows. More than an extent may have are refused.
+    /// Upper bound of the column's text bytes: the page sizes, for dictionary pages the longest entry in each row,
+    /// limited by the footer's total if all rows are read. More than an extent can hold is refused.
     fn most_text_bytes(&self, unit: &Unit, part: &Part, leaf: usize) -> usize {
         let meta = unit.file.chunk(unit.row_group, leaf);
         let known = meta.unencoded_byte_array_data_bytes().and_then(|bytes| usize::try_from(bytes).ok());
@@ -164,7 +168,7 @@ impl DevicePart {
 }
 
 impl DevicePage {
-    /// The entries of a dictionary, plain.
+    /// The entries of a dictionary, as a plain page.
     fn of_dictionary(page: &Page, codec: Codec) -> Self {
         Self {
             bytes: page.bytes.clone(),
@@ -205,7 +209,7 @@ impl Chunks {
         let mut pages = Vec::new();
         let is_known = chunk.pages.decode_again();
         let cut = overlaps(&chunk.pages.data, &part.spans);
-        // Each part of a page is decompressed by itself, where the host decompresses a page once.
+        // The device decompresses a page again for each of its parts; the host does so once.
         if cut.chunk_by(|a, b| a.0 == b.0).any(|parts| parts.len() > MOST_PARTS) {
             return Ok(None);
         }
@@ -215,7 +219,7 @@ impl Chunks {
             let Some(mut device) = device_page(page, codec, (source, target), of) else { return Ok(None) };
             let least = if is_known { LARGE_KNOWN_PAGE } else { LARGE_PAGE };
             if device.codec == Codec::Snappy && device.raw_bytes > least {
-                // The levels of a page of version 2 stand before what is compressed.
+                // In a page of version 2, the levels precede the compressed bytes.
                 let from = page.bytes.start + device.level_bytes.unwrap_or(0) as usize;
                 let find = || snappy_blocks(&chunk.bytes.as_slice()[from..page.bytes.end]).unwrap_or_default();
                 device.blocks = chunk.pages.blocks(at, find).to_vec();
@@ -228,7 +232,7 @@ impl Chunks {
                 let (bytes, layout) = (chunk.bytes.as_slice(), target.layout());
                 let Some(page) = &chunk.pages.dictionary else { return Ok(None) };
                 let entries = page.values as usize;
-                // Room is made for as many as the page says, before anybody has read them.
+                // The entry count is not verified yet, but determines an allocation.
                 if page.values > page.raw {
                     return Ok(None);
                 }
@@ -236,7 +240,7 @@ impl Chunks {
                     _ if source != Source::Text => {
                         let mut page = DevicePage::of_dictionary(page, codec);
                         let mut decompressed = vec![];
-                        // A single block would follow it for long, and all others wait.
+                        // A single thread block would need long for it while all others wait.
                         let is_large = page.codec != Codec::Stored && page.raw_bytes > MOST_DICTIONARY;
                         if is_large && page.codec == Codec::Snappy {
                             let find = || snappy_blocks(&bytes[page.bytes.clone()]).unwrap_or_default();
@@ -268,7 +272,7 @@ impl Chunks {
         Ok(Some(DevicePart::new(part.unit, table, pages)))
     }
 
-    /// True for a column of strings whose writer has given up its dictionary after values that were nearly all different.
+    /// True for a string column whose writer abandoned the dictionary after nearly all distinct values.
     fn is_mostly_text(&self, column: usize) -> bool {
         let Some(chunk) = &self.chunks[column] else { return false };
         let entries = chunk.pages.dictionary.as_ref().map_or(0, |page| page.values as usize);
@@ -283,7 +287,7 @@ impl Chunks {
     }
 }
 
-/// What the kernels call a codec; `None` for one that they do not have.
+/// The kernels' name of a codec; `None` if they do not support it.
 pub(super) fn codec(of: Compression) -> Option<Codec> {
     match of {
         Compression::UNCOMPRESSED => Some(Codec::Stored),
@@ -306,14 +310,14 @@ fn source(raw: Raw) -> Source {
     }
 }
 
-/// The rows of a page that become rows of the output from `first_row` on.
+/// Rows of a page that become output rows from `first_row` on.
 struct Overlap {
     skip: u64,
     rows: u64,
     first_row: u64,
 }
 
-/// Pages with rows in spans, which begin at the chunk's first row.
+/// Pages with rows in the spans, which are relative to the chunk's first row.
 fn overlaps(pages: &[Page], spans: &[Span]) -> Vec<(usize, Overlap)> {
     let mut found = Vec::new();
     let (mut at, mut first_row) = (0, 0);
@@ -348,7 +352,7 @@ fn overlaps(pages: &[Page], spans: &[Span]) -> Vec<(usize, Overlap)> {
     found
 }
 
-/// A page as the kernels know it; `None` for one that they do not decode.
+/// A page in the kernels' terms; `None` if they cannot decode it.
 fn device_page(page: &Page, codec: Codec, (source, target): (Source, Target), of: Overlap) -> Option<DevicePage> {
     let encoding = match page.encoding {
         PageEncoding::PLAIN if target != Target::Codes => Encoding::Plain,

@@ -1,14 +1,15 @@
-//! What bounds and bloom filters of files can say about floats. Bounds leave NaN out, where row by row NaN lies beyond all numbers, on the
-//! side of its sign. Which of two zeros a bound is, is its writer's choice, and a bloom filter has one of them where `=` takes both.
+//! Conclusions about floats from file bounds and bloom filters. Bounds omit NaN, although a NaN sorts beyond all
+//! numbers on the side of its sign. A bound of zero may have either sign, depending on the writer, and a bloom filter
+//! contains only one zero although `=` matches both.
 //!
-//!   f > 100 AND k = 3                     pruned by k = 3: NaN is greater than 100, and no bound says that it is there
-//!   f = 1.5, f IN (1, 2), f IS NULL       pruned as they are: no NaN passes, and no zero is asked for
-//!   f BETWEEN 1 AND 2                     pruned as it is: a NaN that passes one side does not pass the other
+//!   f > 100 AND k = 3                     pruned only by k = 3: NaN is greater than 100, and bounds do not show NaN
+//!   f = 1.5, f IN (1, 2), f IS NULL       pruned as written: NaN never passes, and no zero is compared
+//!   f BETWEEN 1 AND 2                     pruned as written: a NaN that passes one side fails the other
 //!
-//! Rows      pass or fail by the condition itself: [`Guarded`] is that condition to all who evaluate it, and less of it in a snapshot,
-//!           of which pruning is made.
-//! Fewer     rows are pruned than could be: negations, casts to other types and comparisons of two columns prune nothing where a
-//!           float is among them.
+//! Rows      are filtered by the condition itself: [`Guarded`] evaluates to that condition, but its snapshot, from
+//!           which pruning predicates are built, is weaker.
+//! Fewer     rows are pruned than possible: negations, casts to other types and comparisons of two columns prune
+//!           nothing if they involve a float.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,7 +29,7 @@ use datafusion::physical_expr::expressions::{
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
 
-/// True for floats, and for what floats are in.
+/// True for floats, and for types that contain floats.
 pub(crate) fn has_floats(data_type: &DataType) -> bool {
     match data_type {
         DataType::Float16 | DataType::Float32 | DataType::Float64 => true,
@@ -46,11 +47,11 @@ pub(crate) fn has_floats(data_type: &DataType) -> bool {
     }
 }
 
-/// A condition over floats, of which bounds are asked only what NaN and zeros cannot change.
+/// A condition over floats whose snapshot contains only what NaN and zeros cannot change.
 #[derive(Debug, Clone, Eq)]
 pub(crate) struct Guarded(Arc<dyn PhysicalExpr>);
 
-// Derived, both would move out of the trait object (rust-lang/rust#78808).
+// The derived implementations would move out of the trait object (rust-lang/rust#78808).
 impl PartialEq for Guarded {
     fn eq(&self, other: &Self) -> bool {
         self.0.eq(&other.0)
@@ -98,7 +99,8 @@ impl PhysicalExpr for Guarded {
     }
 }
 
-/// `predicate` with its conditions over floats guarded: those of one column together, since one may make good what another lacks.
+/// Guards the float conditions of `predicate`; those of one column are grouped, since one may exclude the NaN that
+/// another admits.
 pub(crate) fn guarded(predicate: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Arc<dyn PhysicalExpr>> {
     let predicate = unguarded(predicate)?;
     let is_float =
@@ -122,7 +124,7 @@ pub(crate) fn guarded(predicate: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Res
     Ok(conjunction(parts))
 }
 
-/// The condition without guards.
+/// Removes the guards from a condition.
 pub(crate) fn unguarded(predicate: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
     let bare = |expr: Arc<dyn PhysicalExpr>| {
         Ok(match expr.downcast_ref::<Guarded>() {
@@ -133,18 +135,19 @@ pub(crate) fn unguarded(predicate: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn Phy
     Arc::clone(predicate).transform_up(bare).data()
 }
 
-/// True for a predicate with a guard.
+/// True for a predicate that contains a guard.
 pub(crate) fn is_guarded(predicate: &Arc<dyn PhysicalExpr>) -> bool {
     predicate.exists(|part| Ok(part.is::<Guarded>())).unwrap_or(true)
 }
 
-/// What a comparison of a column says about NaN.
+/// Implication of a column's comparison for NaN.
 enum Says {
     /// Nothing that bounds could prove.
     Nothing,
-    /// It is not about floats, or about NULLs alone.
+    /// It does not involve floats, or only NULLs.
     All,
-    /// No NaN with the sign passes, nor, for equality, any other. Bounds know it if no zero is asked for.
+    /// NaNs below all numbers fail; for `Below`, NaNs above them, and for `Equal`, all NaNs. Bounds are valid only if
+    /// `known`, that is, no zero is compared.
     Above {
         column: Column,
         known: bool,
@@ -159,11 +162,11 @@ enum Says {
     },
 }
 
-/// A condition that follows from `expr`, and of which bounds without NaN and with either zero tell the truth.
+/// A weaker condition implied by `expr`, for which bounds without NaN and with either zero are valid.
 fn provable(expr: &Arc<dyn PhysicalExpr>) -> Arc<dyn PhysicalExpr> {
     let parts = split_conjunction(expr);
     let said: Vec<Says> = parts.iter().map(|part| says(part)).collect();
-    // Whether no NaN above all numbers, or none below them, passes.
+    // Columns whose NaNs above all numbers, or below them, are excluded.
     let none_above = |of: &Column| {
         said.iter().any(|says| matches!(says, Says::Below { column, .. } | Says::Equal { column, .. } if column == of))
     };
@@ -183,7 +186,7 @@ fn provable(expr: &Arc<dyn PhysicalExpr>) -> Arc<dyn PhysicalExpr> {
     conjunction(kept)
 }
 
-/// What is provable of `a OR b`; `None` where that is nothing.
+/// Provable part of `a OR b`; `None` if there is none.
 fn either(expr: &Arc<dyn PhysicalExpr>) -> Option<Arc<dyn PhysicalExpr>> {
     let or = expr.downcast_ref::<BinaryExpr>().filter(|binary| *binary.op() == Operator::Or)?;
     let (left, right) = (provable(or.left()), provable(or.right()));
@@ -237,7 +240,7 @@ fn says(expr: &Arc<dyn PhysicalExpr>) -> Says {
     }
 }
 
-/// A column, maybe as another float; true if it is the column itself.
+/// A column, possibly cast to another float type; true if there is no cast.
 fn column(expr: &Arc<dyn PhysicalExpr>) -> Option<(Column, bool)> {
     if let Some(column) = expr.downcast_ref::<Column>() {
         return Some((column.clone(), true));
@@ -250,7 +253,7 @@ fn column(expr: &Arc<dyn PhysicalExpr>) -> Option<(Column, bool)> {
 
 #[derive(PartialEq, Eq)]
 enum Constant {
-    /// NULL, or no float: what it is compared with, if it is a column itself, is none either.
+    /// NULL or not a float; a column that is compared with it directly is not a float either.
     Other,
     Nan,
     Zero,
@@ -309,7 +312,7 @@ mod tests {
         conjunction(of)
     }
 
-    /// What pruning is made of.
+    /// The snapshot that pruning is based on.
     fn asked(of: Arc<dyn PhysicalExpr>) -> String {
         snapshot_physical_expr(guarded(&of, &schema()).unwrap()).unwrap().to_string()
     }
@@ -336,7 +339,7 @@ mod tests {
             (and([is("f", Gt, 100.0), k()]), "k@2 = 3 AND true"),
             (and([is("f", GtEq, 1.0), k(), is("f", LtEq, 2.0)]), "k@2 = 3 AND f@0 >= 1 AND f@0 <= 2"),
             (and([is("f", GtEq, 1.0), is("h", LtEq, 2.0)]), "true AND true"),
-            // A zero keeps NaN out, and is asked of no bound.
+            // A comparison with zero excludes NaN, but is not checked against bounds.
             (and([is("f", Gt, 0.0), is("f", Lt, 2.0)]), "f@0 < 2"),
             (and([is("f", Gt, 1.0), is("f", NotEq, 2.0)]), "true"),
             (test(is("f", Eq, 1.0), Or, is("f", Eq, 2.0)), "f@0 = 1 OR f@0 = 2"),
@@ -374,7 +377,7 @@ mod tests {
         assert_eq!(&unguarded(&guarded).unwrap(), &of);
     }
 
-    /// What an operator fills in while it runs is asked as what the query says.
+    /// Conditions that an operator adds at run time are guarded like those of the query.
     #[test]
     fn filters_that_are_filled_in_are_guarded_too() {
         let dynamic = Arc::new(DynamicFilterPhysicalExpr::new(vec![column("f")], lit(true)));

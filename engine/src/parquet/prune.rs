@@ -1,10 +1,10 @@
-//! Which rows of a file a scan's predicate leaves, by DataFusion's own pruning.
+//! Rows of a file that can match a scan's predicate, by DataFusion's own pruning.
 //!
 //!   row groups ─► in the partition's range ─► statistics ─► bloom filters ─► page index ─► access plan
 //!
-//! Right   pruning leaves out rows that the operator above would drop, and may keep any.
-//! Floats  are asked only what NaN and zeros cannot change (`provable.rs`).
-//! Late    what joins and sorts learn while rows are read prunes by statistics again, row group by row group.
+//! Right   pruning removes only rows that the operator above would drop, and may keep others.
+//! Floats  are pruned only by conditions that NaN and zeros cannot change (`provable.rs`).
+//! Late    dynamic filters of joins and sorts prune by statistics again during the read, before each row group.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,14 +33,14 @@ use crate::parquet::scan::{Opening, ParquetScan};
 use crate::simplified::simplified;
 use crate::workers::off_workers;
 
-/// Pages of more row groups are looked at by several threads.
+/// Row groups above which page pruning uses several threads.
 const LEAST_BESIDE: usize = 4;
 
 impl Opening<'_> {
-    /// The rows of a file to read.
+    /// Selects the rows of a file to read.
     ///
     /// # Errors
-    /// Of a predicate that does not fit the file's columns, and of a page index that cannot be read.
+    /// If the predicate does not match the file's columns, or if a page index cannot be read.
     pub async fn access(&self, file: &OpenFile, partition: usize) -> Result<ParquetAccessPlan> {
         let groups = file.metadata.row_groups();
         let options = &self.scan.source().table_parquet_options().global;
@@ -80,7 +80,7 @@ impl Opening<'_> {
         if left.len() <= LEAST_BESIDE {
             return Ok(prune(plan));
         }
-        // Row groups do not know of each other.
+        // Row groups are pruned independently.
         let mut all = plan.into_inner();
         let some = |of: &[usize]| {
             let mut plan = ParquetAccessPlan::new_none(all.len());
@@ -93,7 +93,7 @@ impl Opening<'_> {
         Ok(ParquetAccessPlan::new(all))
     }
 
-    /// The footer of a file with its page index.
+    /// Footer of a file including its page index.
     async fn page_index(&self, file: &OpenFile, partition: usize) -> Result<Arc<ParquetMetaData>> {
         let options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Optional);
         let mut reader = self.reader(partition, &file.file)?;
@@ -101,7 +101,7 @@ impl Opening<'_> {
         Ok(Arc::clone(indexed.metadata()))
     }
 
-    /// The bloom filters that a predicate can ask, of each row group.
+    /// Bloom filters of each row group that the predicate can use.
     async fn bloom_filters(
         &self,
         file: &OpenFile,
@@ -125,7 +125,7 @@ impl Opening<'_> {
         let mut builder = ParquetRecordBatchStreamBuilder::new_with_metadata(reader, footer);
         for at in asked {
             for (leaf, name) in &columns {
-                // One that cannot be read prunes nothing.
+                // A filter that cannot be read prunes nothing.
                 if let Ok(Some(filter)) = builder.get_row_group_column_bloom_filter(at, *leaf).await {
                     let descriptor = leaves.column(*leaf);
                     filters[at].insert(name, filter, descriptor.physical_type(), descriptor.type_length());
@@ -137,7 +137,7 @@ impl Opening<'_> {
 }
 
 impl ParquetScan {
-    /// The predicate over the columns of a file, with the values of its partition columns.
+    /// The predicate over the columns of a file, with the file's partition values inserted.
     pub(super) fn predicate_of(&self, file: &OpenFile) -> Result<Option<Arc<dyn PhysicalExpr>>> {
         let Some(predicate) = self.predicate() else { return Ok(None) };
         let table = self.table();
@@ -156,7 +156,8 @@ impl ParquetScan {
         Some(Arc::unwrap_or_clone(built))
     }
 
-    /// False for a row group that what is known by now leaves out. Asked again while rows are read, where operators tell more.
+    /// False if the current predicate excludes the row group. Repeated during the read, when dynamic filters have
+    /// changed.
     pub fn may_have_rows(&self, file: &OpenFile, row_group: usize) -> bool {
         if !self.source().table_parquet_options().global.pruning {
             return true;

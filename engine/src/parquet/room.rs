@@ -1,10 +1,12 @@
-//! What readers use again: host memory for bytes of files and values on their way to the device, and where the pages of chunks lie.
+//! Resources that readers reuse: host memory for file bytes and for values on their way to the device, and page
+//! positions of chunks.
 //!
-//!   take(4 MiB) ─► the smallest that is large enough, else a new one ─► Scratch ─ dropped ─► kept, up to a limit
+//!   take(4 MiB) ─► the smallest kept buffer that fits, else a new one ─► Scratch ─ dropped ─► kept, up to a limit
 //!
-//! Why     memory that is new to a process costs more to touch than the values in it to decode.
-//! Limit   what readers have given back beyond it goes to the system.
-//! Pages   of a local file are known as long as DataFusion keeps its footer: who reads the bytes looks whether the file is still that one.
+//! Why     touching memory for the first time costs more than decoding values into it.
+//! Limit   buffers returned beyond the limit are freed.
+//! Pages   of a local file are known as long as DataFusion caches its footer: a reader of the bytes checks that the
+//!         file is unchanged.
 
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
@@ -16,14 +18,14 @@ use millpond_parquet::{PageError, Pages};
 
 use crate::device::Engine;
 
-/// Bytes that are kept for readers to come.
+/// Maximum bytes of buffers kept for later readers.
 const MOST_KEPT: usize = 1 << 30;
-/// A buffer of so many times what is asked for is not taken.
+/// Buffers this many times larger than requested are not reused.
 const TOO_LARGE: usize = 8;
-/// Buffers have a multiple of so many bytes.
+/// Buffer sizes are multiples of this many bytes.
 const UNIT: usize = 1 << 16;
 
-/// What waits to be used again.
+/// Resources for reuse.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     buffers: Mutex<Vec<Vec<u8>>>,
@@ -31,31 +33,31 @@ pub(crate) struct Room {
     files: Mutex<HashMap<usize, KnownFile>>,
 }
 
-/// A file's footer, and where its pages lie.
+/// A file's footer, and its page positions.
 type KnownFile = (Weak<ParquetMetaData>, Arc<FilePages>);
 
-/// Where the pages of a file's chunks lie: row group by row group, leaf by leaf.
+/// Page positions of a file's chunks, in order of row groups, then leaf columns.
 #[derive(Debug, Default)]
 pub(crate) struct FilePages {
     leaves: usize,
     chunks: Vec<OnceLock<Arc<ChunkPages>>>,
 }
 
-/// Where the pages of a chunk lie.
+/// Page positions of a chunk.
 #[derive(Debug)]
 pub(crate) struct ChunkPages {
     pages: Pages,
-    /// Blocks that are decompressed apart: of its dictionary, and of its data pages.
+    /// Blocks that are decompressed independently: first those of the dictionary, then those of each data page.
     blocks: Vec<OnceLock<Blocks>>,
-    /// Somebody has decoded it.
+    /// Set once a reader has decoded the chunk.
     was_decoded: AtomicBool,
 }
 
-/// Where blocks of a page begin that are decompressed apart, in its bytes and in what they decompress to.
+/// Start offsets of independently decompressed blocks of a page, in its compressed and in its decompressed bytes.
 type Blocks = Vec<(u32, u32)>;
 
 impl FilePages {
-    /// The pages of a chunk, found by `walk` the first time.
+    /// Pages of a chunk; calls `walk` the first time.
     ///
     /// # Errors
     /// Those of `walk`.
@@ -80,17 +82,17 @@ impl FilePages {
 }
 
 impl ChunkPages {
-    /// Blocks of its dictionary, found by `find` the first time.
+    /// Blocks of the dictionary; calls `find` the first time.
     pub fn dictionary_blocks(&self, find: impl FnOnce() -> Blocks) -> &[(u32, u32)] {
         self.blocks[0].get_or_init(find)
     }
 
-    /// The same of a data page.
+    /// Blocks of a data page; calls `find` the first time.
     pub fn blocks(&self, page: usize, find: impl FnOnce() -> Blocks) -> &[(u32, u32)] {
         self.blocks[page + 1].get_or_init(find)
     }
 
-    /// Says whether it was decoded before, as this will do.
+    /// Marks the chunk as decoded; returns whether it already was.
     pub fn decode_again(&self) -> bool {
         self.was_decoded.swap(true, Ordering::Relaxed)
     }
@@ -104,7 +106,7 @@ impl Deref for ChunkPages {
     }
 }
 
-/// A buffer; what is in it is of no meaning until it is written.
+/// A buffer; its contents are arbitrary until they are written.
 pub(crate) struct Scratch {
     bytes: Vec<u8>,
     len: usize,
@@ -112,12 +114,12 @@ pub(crate) struct Scratch {
 }
 
 impl Room {
-    /// The room that all readers of an engine share.
+    /// The resources shared by all readers of an engine.
     pub fn of(engine: &Engine) -> Arc<Self> {
         engine.beside(|_| Arc::new(Self::default()))
     }
 
-    /// Where the pages of a file lie, as far as they are known.
+    /// Page positions of a file, as far as they are known.
     pub fn pages(&self, footer: &Arc<ParquetMetaData>) -> Arc<FilePages> {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let at = Arc::as_ptr(footer).addr();
@@ -126,7 +128,7 @@ impl Room {
         {
             return Arc::clone(known);
         }
-        // Now and then: looking at all of them for each would take long where there are many.
+        // Only at powers of two: a full scan on each insertion would be too slow with many files.
         if files.len().is_power_of_two() {
             files.retain(|_, (of, _)| of.strong_count() > 0);
         }
@@ -137,7 +139,7 @@ impl Room {
         new
     }
 
-    /// A buffer of `len` bytes.
+    /// Takes a buffer of `len` bytes.
     pub fn take(self: &Arc<Self>, len: usize) -> Scratch {
         let found = {
             let mut kept = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,8 +1,9 @@
-//! A scan of Parquet files that the decoder can take over: which columns it gives, and what all its files have in common.
+//! A scan of Parquet files that the decoder can take over: its columns, and the common properties of its files.
 //!
-//!   DataSourceExec: file_groups, projection=[b, a], predicate=b > 3 ──► ParquetScan { columns of the table, predicate, options }
+//!   DataSourceExec: file_groups, projection=[b, a], predicate=b > 3 ──► ParquetScan { columns, predicate, options }
 //!
-//! Left to DataFusion  limits, computed columns, filters that the scan itself applies, rows chosen from outside, encryption, readers of others.
+//! Left to DataFusion  limits, computed columns, filters applied by the scan, external row selections, encryption,
+//! custom readers.
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 
 use crate::parquet::unit::Unit;
 
-/// Files whose footers are read at the same time.
+/// Number of files whose footers are read concurrently.
 const FILES_AT_ONCE: usize = 32;
 
 /// A scan of Parquet files.
@@ -34,36 +35,36 @@ const FILES_AT_ONCE: usize = 32;
 pub(crate) struct ParquetScan {
     config: FileScanConfig,
     source: ParquetSource,
-    /// Which column of the table each of the scan's is: columns of the files, then partition columns.
+    /// Table column of each scan column: file columns first, then partition columns.
     pub columns: Vec<usize>,
 }
 
-/// How the files of a scan, or of one of its partitions, are read.
+/// Opened files of a scan, or of one of its partitions.
 #[derive(Debug, Default)]
 pub(crate) struct Opened {
     /// Row groups to decode, in the order of the files.
     pub units: Vec<Unit>,
-    /// Files that DataFusion reads, and why.
+    /// Files that DataFusion reads, with the reasons.
     pub foreign: Vec<(PartitionedFile, String)>,
 }
 
-/// What is needed to open the files of a scan.
+/// Inputs for opening the files of a scan.
 pub(crate) struct Opening<'a> {
     pub scan: &'a ParquetScan,
-    /// Which of its columns are read.
+    /// Columns that are read.
     pub used: &'a [bool],
     pub store: Arc<dyn ObjectStore>,
     pub factory: Arc<dyn ParquetFileReaderFactory>,
-    /// The reader gives the store's own bytes, so that they may be read without it.
+    /// The reader returns the store's own bytes, so that they may be read directly from the store.
     pub reads_store: bool,
     pub metrics: &'a ExecutionPlanMetricsSet,
 }
 
 impl ParquetScan {
-    /// The scan that `plan` is.
+    /// Converts `plan` to a scan.
     ///
     /// # Errors
-    /// `None` for what is no scan of Parquet files; a reason where DataFusion has to read them.
+    /// `None` if `plan` is not a scan of Parquet files; a reason if DataFusion has to read them.
     pub fn of(plan: &Arc<dyn ExecutionPlan>) -> std::result::Result<Self, Option<String>> {
         let plan = match plan.downcast_ref::<CooperativeExec>() {
             Some(yields) => yields.children().first().copied().ok_or(None)?,
@@ -85,7 +86,7 @@ impl ParquetScan {
         if options.global.pushdown_filters && FileSource::filter(source).is_some() {
             return refused("the scan itself filters rows");
         }
-        // Its rows are counted over all files, also those that DataFusion reads.
+        // The limit applies across all files, including those that DataFusion reads.
         if config.limit.is_some() {
             return refused("it stops after some rows");
         }
@@ -101,39 +102,39 @@ impl ParquetScan {
         Ok(Self { columns, config, source })
     }
 
-    /// Partitions of the scan.
+    /// Number of partitions of the scan.
     pub fn partitions(&self) -> usize {
         self.config.file_groups.len()
     }
 
-    /// True for files of this machine.
+    /// True for local files.
     pub fn is_local(&self) -> bool {
         self.config.object_store_url.as_str().starts_with("file:")
     }
 
-    /// The condition that prunes its files.
+    /// The condition that prunes the files.
     pub fn predicate(&self) -> Option<Arc<dyn PhysicalExpr>> {
         self.source.filter()
     }
 
-    /// The columns of the table.
+    /// Schema of the table.
     pub fn table(&self) -> &TableSchema {
         self.source.table_schema()
     }
 
-    /// The format's source, with its options.
+    /// Parquet source with its options.
     pub fn source(&self) -> &ParquetSource {
         &self.source
     }
 
-    /// True where a join or a sort above may still leave out row groups while rows are read.
+    /// True if a dynamic filter of a join or a sort above may still exclude row groups during the read.
     pub fn is_told_more(&self) -> bool {
         self.predicate().is_some_and(|predicate| {
             matches!(DynamicFilterTracking::classify(&predicate), DynamicFilterTracking::Watching(_))
         })
     }
 
-    /// A scan of these files alone, as DataFusion reads it.
+    /// DataFusion's scan of only these files.
     pub fn of_files(&self, files: Vec<PartitionedFile>) -> Arc<dyn ExecutionPlan> {
         let groups = files.into_iter().map(|file| FileGroup::new(vec![file])).collect();
         let config = FileScanConfigBuilder::from(self.config.clone())
@@ -143,17 +144,18 @@ impl ParquetScan {
         Arc::new(DataSourceExec::new(Arc::new(config)))
     }
 
-    /// The same of some rows of one file.
+    /// DataFusion's scan of some rows of one file.
     pub fn of_rows(&self, file: &PartitionedFile, access: ParquetAccessPlan) -> Arc<dyn ExecutionPlan> {
         let mut file = PartitionedFile { range: None, statistics: None, ..file.clone() };
         file.extensions.insert(access);
         self.of_files(vec![file])
     }
 
-    /// Opens the files of all partitions, or of one, to read the columns `used`, and finds the row groups that may have rows.
+    /// Opens the files of all partitions, or of one, for reading the columns `used`, and finds the row groups that may
+    /// match.
     ///
     /// # Errors
-    /// DataFusion's, of a file that is not there or that a predicate cannot be evaluated over.
+    /// DataFusion's, if a file is missing or the predicate cannot be evaluated over its columns.
     pub async fn open(
         &self,
         (partition, used): (Option<usize>, &[bool]),
@@ -165,7 +167,7 @@ impl ParquetScan {
             Some(factory) => Arc::clone(factory),
             None => Arc::new(DefaultParquetFileReaderFactory::new(Arc::clone(&store))),
         };
-        // Readers of others may give other bytes than the store has.
+        // Custom readers may return other bytes than the store contains.
         let name = format!("{factory:?}");
         let own = ["CachedParquetFileReaderFactory", "DefaultParquetFileReaderFactory"];
         let reads_store = own.iter().any(|own| name.starts_with(own));

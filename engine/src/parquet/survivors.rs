@@ -1,12 +1,14 @@
-//! Rows that a predicate can leave, by the dictionaries of the columns that it looks at.
+//! Rows that can match a predicate, by evaluating it on the dictionaries of its columns.
 //!
 //!   mode = 'air' AND price < 10
-//!     mode   dictionary  [rail, truck]        ──► none passes: the row group has no rows, and nothing else of it is read
-//!     price  dictionary  [3, 99, 12, … 9,000] ──► bitmap 100…  ──► codes of the chunk ──► 4,096 rows with one that passes · 4,096 without · …
+//!     mode   dictionary  [rail, truck]        ──► no entry passes: the row group has no matching rows
+//!     price  dictionary  [3, 99, 12, … 9,000] ──► bitmap 100…  ──► codes of the chunk ──► 4,096 rows with a match · …
 //!
-//! Right    DataFusion asks each entry, and NULL, once. Rows that are left out are those that the filter above would drop; it may get others.
-//! Worth    only where few entries pass: codes are looked at where most pieces of rows may be without one. A scan that gains nothing stops.
-//! Errors   none: what cannot be read or asked leaves out nothing, and who decodes the rows finds it again.
+//! Right    DataFusion evaluates each entry, and NULL, once. Removed rows would be dropped by the filter above, which
+//!          may receive others.
+//! Worth    only if few entries pass: codes are read if most pieces of rows may contain no match. A scan that gains
+//!          nothing stops trying.
+//! Errors   none: an entry that cannot be read or evaluated removes nothing, and decoding the rows reports the error.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -31,14 +33,14 @@ use crate::parquet::scan::ParquetScan;
 use crate::parquet::unit::{Span, Unit, Units};
 use crate::workers::off_workers;
 
-/// Rows that stay or go together: about a quarter of a page of common writers.
+/// Rows that are kept or removed together: about a quarter of a page of common writers.
 const PIECE: u64 = 1 << 12;
-/// Dictionaries of more bytes are not asked.
+/// Maximum bytes of a dictionary that is evaluated.
 const MOST_DICTIONARY: u64 = 1 << 20;
-/// A scan tries so many row groups, and eight times as many as have been of use.
+/// Minimum number of row groups that a scan tries; each useful one allows eight more.
 const LEAST_TRIED: u64 = 4;
 
-/// Whether a scan's dictionaries are worth asking.
+/// Statistics on whether evaluating a scan's dictionaries is worthwhile.
 #[derive(Debug, Default)]
 pub(crate) struct Worth {
     tried: AtomicU64,
@@ -51,18 +53,18 @@ impl Worth {
     }
 }
 
-/// What a predicate asks of one column of a file.
+/// Conditions of a predicate on one column of a file.
 struct Question {
-    /// Over a batch of that column alone.
+    /// Conditions over a batch of only that column.
     exprs: Vec<Arc<dyn PhysicalExpr>>,
     schema: Arc<Schema>,
     leaf: usize,
     conversion: Conversion,
 }
 
-/// The values that pass.
+/// Values that pass.
 struct Passing {
-    /// By their places in the dictionary.
+    /// By dictionary position.
     entries: Vec<bool>,
     null: bool,
 }
@@ -72,7 +74,7 @@ impl Passing {
         self.entries.iter().filter(|passes| **passes).count() as u64
     }
 
-    /// Whether one of `rows` rows passes: places of 4 bytes, and bits of those that are not NULL.
+    /// True if any of `rows` rows passes, given 4-byte dictionary positions and validity bits.
     fn has_one(&self, rows: usize, places: &[u8], validity: &[u8]) -> bool {
         let passes = |(row, place): (usize, &[u8; 4])| match validity[row / 8] >> (row % 8) & 1 {
             0 => self.null,
@@ -83,11 +85,11 @@ impl Passing {
 }
 
 impl ParquetScan {
-    /// What the predicate, as it is now, asks of single columns of a file.
+    /// Conditions of the current predicate on single columns of a file.
     fn questions(&self, file: &OpenFile) -> Vec<Question> {
         let options = &self.source().table_parquet_options().global;
         let predicate = self.predicate_of(file).ok().flatten().filter(|_| options.pruning);
-        // Entries are asked themselves, and not their bounds.
+        // Entries are evaluated directly, without bounds, so the guards are removed.
         let asked = predicate.and_then(|predicate| snapshot_physical_expr(unguarded(&predicate).ok()?).ok());
         let Some(predicate) = asked else { return vec![] };
         let leaves = file.metadata.file_metadata().schema_descr();
@@ -111,13 +113,13 @@ impl ParquetScan {
 }
 
 impl Question {
-    /// The entries of a dictionary, in the first bytes of its chunk, that pass.
+    /// Evaluates the entries of the dictionary at the start of a chunk.
     fn ask(&self, chunk: &[u8], unit: &Unit) -> Option<Passing> {
         let meta = unit.file.chunk(unit.row_group, self.leaf);
         let pages = walk(chunk, meta, 0).ok().filter(|pages| pages.dictionary.is_some())?;
         let data_type = self.schema.field(0).data_type();
         let found = entries(chunk, &pages, meta, (&self.conversion, data_type)).ok()?;
-        // NULL behind the last of them.
+        // NULL is evaluated after the last entry.
         let asked = concat(&[found.as_ref(), new_null_array(data_type, 1).as_ref()]).ok()?;
         let rows = asked.len();
         let batch = RecordBatch::try_new(Arc::clone(&self.schema), vec![asked]).ok()?;
@@ -132,7 +134,7 @@ impl Question {
         Some(Passing { entries: passing, null })
     }
 
-    /// The rows of a unit in pieces of which some row passes.
+    /// Spans of a unit's rows that consist of pieces with a match.
     fn pieces(&self, chunk: &[u8], unit: &Unit, passing: &Passing) -> Result<Vec<Span>, ReadError> {
         let meta = unit.file.chunk(unit.row_group, self.leaf);
         let rows = unit.file.metadata.row_group(unit.row_group).num_rows().max(0) as u64;
@@ -164,7 +166,7 @@ impl Question {
 }
 
 impl Unit {
-    /// Where a column's dictionary lies, and its chunk; `None` where not all values are in one.
+    /// Byte ranges of a column's dictionary and of its chunk; `None` unless all values are in a dictionary.
     fn dictionary(&self, leaf: usize) -> Option<(Range<u64>, Range<u64>)> {
         let meta = self.file.chunk(self.row_group, leaf);
         let start = u64::try_from(meta.dictionary_page_offset()?).ok()?;
@@ -174,7 +176,7 @@ impl Unit {
         (is_there && data - start <= MOST_DICTIONARY && is_all_dictionary(meta)).then_some((start..data, start..end))
     }
 
-    /// Leaves out rows that do not pass; says whether there were any.
+    /// Removes rows that do not pass; returns whether any were removed.
     async fn ask(&mut self, questions: &[Question], room: &Arc<Room>) -> bool {
         let before = self.rows();
         for question in questions {
@@ -188,7 +190,7 @@ impl Unit {
                 self.spans.clear();
                 return true;
             }
-            // Half of the pieces or more would stay.
+            // An estimated half of the pieces or more would remain.
             if has_null || count * PIECE * 2 > all {
                 continue;
             }
@@ -206,7 +208,7 @@ impl Unit {
 }
 
 impl Units {
-    /// Leaves out rows that the scan's predicate drops by the dictionaries of their columns; says how many.
+    /// Removes rows that the scan's predicate drops, by the dictionaries of their columns; returns their number.
     pub async fn ask_dictionaries(&mut self, scan: &ParquetScan, worth: &Worth, room: &Arc<Room>) -> u64 {
         if self.is_empty() || !worth.is_worth() {
             return 0;

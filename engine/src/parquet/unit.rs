@@ -1,8 +1,8 @@
-//! Row groups of a file, as one reader decodes them: which rows, the bytes of their chunks, and their pages.
+//! Row groups of a file as a reader decodes them: the selected rows, the bytes of their chunks, and their pages.
 //!
 //!   Unit, Unit ─► Units ─ read ─► Chunks of each ─ readers of a column ─► rows 0..n ─► rows n..m ─► …
-//!   small row groups go together      │                                  skip what the page index has left out
-//!                                     └─ wrong bytes ─► DataFusion reads the rest of their rows
+//!   small row groups are combined     │                                  rows excluded by the page index are skipped
+//!                                     └─ invalid bytes ─► DataFusion reads the remaining rows
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,23 +24,23 @@ use crate::profile::step;
 use crate::program::texts;
 use crate::workers::off_workers;
 
-/// Units that are decoded together have at least so many rows, where there are as many.
+/// Minimum number of rows that are decoded together, if available.
 const LEAST_TOGETHER: u64 = 1 << 16;
-/// Their chunks have at most so many bytes in the file: with what lies between them in pinned memory, a block of 32 MiB.
+/// Maximum bytes of chunks read together: with their alignment gaps, a block of 32 MiB of pinned memory.
 const MOST_BYTES: u64 = (32 << 20) - (1 << 16);
-/// Chunks in pinned memory begin at multiples of so many bytes.
+/// Alignment in bytes of chunks in pinned memory.
 const ALIGNMENT: usize = 64;
-/// So many bytes of it lie behind the last chunk.
+/// Bytes of padding after the last chunk.
 pub(super) const OVERRUN: usize = 16;
-/// What is read into pinned memory takes at most such a part of it.
+/// Divisor of the pinned memory limit that bounds a single read.
 const PINNED_SHARE: u64 = 8;
 
-/// Rows of a row group.
+/// Selected rows of a row group.
 #[derive(Debug, Clone)]
 pub(crate) struct Unit {
     pub file: Arc<OpenFile>,
     pub row_group: usize,
-    /// In the order of the row group; no two neighbours of a kind.
+    /// In row group order; adjacent spans are merged.
     pub(super) spans: Vec<Span>,
 }
 
@@ -48,21 +48,21 @@ pub(crate) struct Unit {
 #[derive(Debug, Clone)]
 pub(crate) struct Units(Vec<Unit>);
 
-/// Rows of one of several units.
+/// Selected rows of one of several units.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub unit: usize,
     pub spans: Vec<Span>,
 }
 
-/// Rows to leave out, and rows to read behind them.
+/// Number of rows to skip, and number of rows to read after them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
     pub skip: u64,
     pub rows: u64,
 }
 
-/// The bytes of a unit's chunks, by the scan's columns.
+/// Bytes of a unit's chunks, by the scan's columns.
 pub(crate) struct Chunks {
     pub(super) chunks: Vec<Option<Chunk>>,
 }
@@ -72,10 +72,10 @@ pub(super) struct Chunk {
     pub(super) pages: Arc<ChunkPages>,
 }
 
-/// Where chunks lie in a file, by the scan's columns.
+/// Byte ranges of chunks in a file, by the scan's columns.
 type Ranges = Vec<Option<Range<u64>>>;
 
-/// How many rows are decoded together.
+/// Limits for combining units.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Together {
     pub readers: usize,
@@ -93,7 +93,7 @@ impl Unit {
         Self { file, row_group, spans }
     }
 
-    /// Rows to read.
+    /// Number of rows to read.
     pub fn rows(&self) -> u64 {
         self.spans.iter().map(|span| span.rows).sum()
     }
@@ -107,7 +107,7 @@ impl Unit {
         self.file.columns.iter().map(bytes).sum()
     }
 
-    /// True if the device may decode some of the chunks as the file has them.
+    /// True if the device may decode some of the chunks in their file format.
     fn has_device_form(&self) -> bool {
         let codec = |leaf: usize| self.file.chunk(self.row_group, leaf).compression();
         self.file.columns.iter().any(|source| match source {
@@ -116,7 +116,7 @@ impl Unit {
         })
     }
 
-    /// Rows `first..first + rows` of those to read, for a reader at the beginning of the row group.
+    /// Spans of the selected rows `first..first + rows`, relative to the start of the row group.
     fn spans(&self, first: u64, rows: u64) -> Vec<Span> {
         let (mut before, mut left, mut skip, mut spans) = (first, rows, 0, Vec::new());
         for span in &self.spans {
@@ -132,20 +132,20 @@ impl Unit {
         spans
     }
 
-    /// Reads the chunks of the columns that are read from leaves, which lie in these ranges.
+    /// Reads the chunks in these ranges.
     ///
     /// # Errors
-    /// The system's or the store's, and of a file that has changed.
+    /// The system's or the store's, or if the file has changed.
     async fn read(&self, ranges: &Ranges, room: &Arc<Room>) -> Result<Vec<FileBytes>> {
         self.read_ranges(ranges.iter().flatten().cloned().collect(), room).await
     }
 
-    /// Reads ranges of its file.
+    /// Reads ranges of the file.
     ///
     /// # Errors
-    /// As `read`.
+    /// Like `read`.
     pub(super) async fn read_ranges(&self, only: Vec<Range<u64>>, room: &Arc<Room>) -> Result<Vec<FileBytes>> {
-        // A worker that reads would keep the task that it has just woken waiting.
+        // A worker that blocks on a read would delay the task that it has just woken.
         let local = off_workers(|| {
             let _step = recorder::step(step::READ);
             self.file.read_local(&only, room)
@@ -156,7 +156,7 @@ impl Unit {
         }
     }
 
-    /// Finds the pages of its chunks.
+    /// Finds the pages of the chunks.
     fn chunks(
         &self,
         ranges: &Ranges,
@@ -180,7 +180,7 @@ impl Unit {
         Ok(Chunks { chunks })
     }
 
-    /// Where the chunks lie in the file, by the scan's columns.
+    /// Byte ranges of the chunks in the file, by the scan's columns.
     fn ranges(&self) -> std::result::Result<Ranges, PageError> {
         let size = self.file.file.object_meta.size;
         let range = |source: &ColumnSource| {
@@ -197,7 +197,7 @@ impl Unit {
         self.file.columns.iter().map(range).collect()
     }
 
-    /// The scan of these of its rows, as DataFusion reads it.
+    /// DataFusion's scan of the given spans of the row group.
     fn rest(&self, scan: &ParquetScan, spans: Vec<Span>) -> Arc<dyn ExecutionPlan> {
         let mut access = ParquetAccessPlan::new_none(self.file.metadata.num_row_groups());
         access.scan(self.row_group);
@@ -214,7 +214,7 @@ impl Unit {
         scan.of_rows(&self.file.file, access)
     }
 
-    /// What the footer says of the values of a column's rows: the range of its integers, if it is known, and whether one may be NULL.
+    /// Footer facts about a column's values: the range of its integers, if known, and whether a value may be NULL.
     fn bounds(&self, column: usize) -> (Option<ValueRange>, bool) {
         match &self.file.columns[column] {
             ColumnSource::Leaf(leaf, conversion) => {
@@ -231,11 +231,11 @@ impl Unit {
         }
     }
 
-    /// Bytes of a text of column `column`, about, by the footer.
+    /// Approximate bytes per text of column `column`, from the footer.
     fn text_bytes(&self, column: usize) -> usize {
         let ColumnSource::Leaf(leaf, _) = &self.file.columns[column] else { return texts::TYPICAL_BYTES };
         let chunk = self.file.chunk(self.row_group, *leaf);
-        // Of a dictionary's values each may be in many rows.
+        // A dictionary value may occur in many rows.
         let known = chunk.unencoded_byte_array_data_bytes().unwrap_or_else(|| chunk.uncompressed_size());
         let mean = usize::try_from(known).unwrap_or(0) / chunk.num_values().max(1) as usize;
         mean.max(texts::TYPICAL_BYTES)
@@ -243,16 +243,16 @@ impl Unit {
 }
 
 impl Units {
-    /// Units in the order in which they come, together where they are small: of one file, within the limits, and so many that each
-    /// reader gets them once.
+    /// Combines units in order if they are small: within one file and the limits, and so that there is about one group
+    /// per reader.
     pub fn together(units: impl IntoIterator<Item = Unit>, limits: Together) -> Vec<Self> {
         let units: Vec<Unit> = units.into_iter().collect();
         let (rows, largest) = (units.iter().map(Unit::rows), units.iter().map(Unit::rows).max().unwrap_or(0));
         let share = rows.sum::<u64>() / limits.readers.max(1) as u64;
-        // A reader that gets one more than its share is better than one that gets a second turn.
+        // A reader with one unit above its share finishes earlier than one with a second turn.
         let most = (share + largest.saturating_sub(1)).max(LEAST_TOGETHER).min(limits.most_rows);
         let mut all: Vec<Self> = Vec::new();
-        // Of the last of them.
+        // Rows and bytes of the last group.
         let (mut rows, mut bytes) = (0, 0);
         for unit in units {
             let (more_rows, more) = (unit.rows(), unit.bytes());
@@ -277,7 +277,7 @@ impl Units {
         &self.0[0].file
     }
 
-    /// True if the device may decode some of the chunks as the file has them.
+    /// True if the device may decode some of the chunks in their file format.
     pub fn has_device_form(&self) -> bool {
         self.iter().any(Unit::has_device_form)
     }
@@ -294,12 +294,12 @@ impl Units {
         &self.0[at]
     }
 
-    /// Rows to read.
+    /// Number of rows to read.
     pub fn rows(&self) -> u64 {
         self.iter().map(Unit::rows).sum()
     }
 
-    /// Without the row groups that `keep` leaves out.
+    /// Removes the row groups for which `keep` returns false.
     pub fn retain(&mut self, keep: impl Fn(&Unit) -> bool) {
         self.0.retain(keep);
     }
@@ -308,7 +308,7 @@ impl Units {
         self.0.is_empty()
     }
 
-    /// Rows `first..first + rows` of those to read, for readers at the beginnings of the row groups.
+    /// Parts with the selected rows `first..first + rows`, relative to the start of each row group.
     pub fn parts(&self, first: u64, rows: u64) -> Vec<Part> {
         let (mut before, mut left, mut parts) = (first, rows, Vec::new());
         for (at, unit) in self.iter().enumerate() {
@@ -323,11 +323,11 @@ impl Units {
         parts
     }
 
-    /// Reads the chunks of each unit, of a local file into pinned memory where there is some. The second error is of bytes that are there
-    /// and wrong.
+    /// Reads the chunks of each unit; those of a local file into pinned memory, if available. The inner error reports
+    /// invalid bytes.
     ///
     /// # Errors
-    /// The system's or the store's, and of a file that has changed.
+    /// The system's or the store's, or if the file has changed.
     pub async fn read(
         &self,
         room: &Arc<Room>,
@@ -358,17 +358,17 @@ impl Units {
         Ok(units.map(|((unit, ranges), read)| unit.chunks(ranges, read, &known)).collect())
     }
 
-    /// The same into pinned memory; `None` if there is too little of it, or if the file is not local.
+    /// Reads the chunks into pinned memory; `None` if there is too little of it, or if the file is not local.
     async fn read_pinned(&self, ranges: &[Ranges], pool: &PinnedPool) -> Result<Option<Vec<Vec<FileBytes>>>> {
         let file = self.file();
         let len = |range: &Range<u64>| ((range.end - range.start) as usize).next_multiple_of(ALIGNMENT);
         let bytes: usize = ranges.iter().flatten().flatten().map(len).sum();
-        // Of few sizes, so that they serve each other's queries.
+        // Powers of two, so that queries can reuse each other's blocks.
         let block = (bytes + OVERRUN).next_power_of_two();
         if !file.is_local() || bytes == 0 || block as u64 > pool.limit().as_u64() / PINNED_SHARE {
             return Ok(None);
         }
-        // A device that is lost says so where something is launched.
+        // A lost device is reported at the next launch.
         let Ok(mut buffer) = pool.take(HostKind::Download, block).await else { return Ok(None) };
         let read = off_workers(|| {
             let _step = recorder::step(step::READ);
@@ -393,13 +393,13 @@ impl Units {
         Ok(Some(ranges.iter().map(|of| of.iter().flatten().map(&mut piece).collect()).collect()))
     }
 
-    /// Scans of rows `first..first + rows` of those to read, as DataFusion reads them.
+    /// DataFusion's scans of the selected rows `first..first + rows`.
     pub fn rest(&self, scan: &ParquetScan, first: u64, rows: u64) -> Vec<Arc<dyn ExecutionPlan>> {
         let plan = |part: Part| self.0[part.unit].rest(scan, part.spans);
         self.parts(first, rows).into_iter().map(plan).collect()
     }
 
-    /// What footers say of a column's rows: the range of its integers, if it is known, and whether one may be NULL.
+    /// Footer facts about a column's values: the range of its integers, if known, and whether a value may be NULL.
     pub fn bounds(&self, column: usize) -> (Option<ValueRange>, bool) {
         let both = |(range, null): (Option<ValueRange>, bool), (other, other_null): (Option<ValueRange>, bool)| {
             (range.zip(other).map(|(a, b)| a.union(b)), null || other_null)
@@ -407,21 +407,21 @@ impl Units {
         self.iter().map(|unit| unit.bounds(column)).reduce(both).unwrap_or((None, true))
     }
 
-    /// Bytes of a text of a column, about.
+    /// Approximate bytes per text of a column.
     pub fn text_bytes(&self, column: usize) -> usize {
         self.iter().map(|unit| unit.text_bytes(column)).max().unwrap_or(texts::TYPICAL_BYTES)
     }
 }
 
 impl Part {
-    /// Its rows.
+    /// Number of rows.
     pub fn rows(&self) -> u64 {
         self.spans.iter().map(|span| span.rows).sum()
     }
 }
 
 impl Chunks {
-    /// The pinned memory that its chunks lie in, and where.
+    /// Pinned memory of a column's chunk, and its range there.
     pub fn pinned(&self, column: usize) -> Option<(&Arc<PinnedBytes>, &Range<usize>)> {
         match &self.chunks[column].as_ref()?.bytes {
             FileBytes::Pinned(bytes, range) => Some((bytes, range)),
@@ -433,7 +433,7 @@ impl Chunks {
         (0..self.chunks.len()).any(|column| self.pinned(column).is_some())
     }
 
-    /// Leaves pinned memory: who waits for some holds none.
+    /// Moves the chunks out of pinned memory, so that a task waiting for pinned memory holds none.
     pub fn unpin(&mut self, room: &Arc<Room>) {
         for chunk in self.chunks.iter_mut().flatten() {
             if let FileBytes::Pinned(..) = &chunk.bytes {
@@ -449,17 +449,17 @@ impl Chunks {
         self.chunks.iter().flatten().map(|chunk| chunk.bytes.as_slice().len()).sum()
     }
 
-    /// Rows of a column whose pages are codes of its chunk's dictionary.
+    /// Number of rows in pages that contain codes of the chunk's dictionary.
     pub fn coded_rows(&self, column: usize) -> usize {
         let is_coded = |page: &&Page| matches!(page.encoding, Encoding::PLAIN_DICTIONARY | Encoding::RLE_DICTIONARY);
         let pages = self.chunks[column].iter().flat_map(|chunk| &chunk.pages.data);
         pages.filter(is_coded).map(|page| page.values as usize).sum()
     }
 
-    /// A reader of column `column` of the scan's, from its first row on; `None` for one that is in no chunk.
+    /// Reader of the scan's column `column` from its first row on; `None` if the column has no chunk.
     ///
     /// # Errors
-    /// Why the chunk cannot be read in this layout.
+    /// If the chunk cannot be read in this layout.
     pub fn reader(
         &self,
         unit: &Unit,

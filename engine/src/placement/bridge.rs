@@ -1,9 +1,9 @@
-//! Puts borders where a plan changes sides.
+//! Inserts borders where a plan changes between CPU and device.
 //!
 //!   Sort(CPU) ─ [filter ─ scan]   ──►   Sort ─ DownloadExec ─ DeviceFilterExec ─ UploadExec ─ scan
 //!
-//! Above a download the plan has one partition. Where a parent asks for rows hashed by key, as a partitioned join
-//! does of both its inputs, or passes such rows on, they are hashed again.
+//! Above a download the plan has one partition. If a parent requires rows hashed by key, as a partitioned join does for
+//! both inputs, or passes such rows on, they are repartitioned.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use crate::source::parquet::DeviceScanExec;
 use crate::source::reset::ready_again_above;
 use crate::source::upload::UploadExec;
 
-/// Makes borders for one device.
+/// Creates borders for one device.
 pub(super) struct Bridge<'a> {
     engine: &'a Arc<Engine>,
     operators: Arc<[Arc<dyn Cut>]>,
@@ -36,7 +36,7 @@ pub(super) struct Bridge<'a> {
 }
 
 impl<'a> Bridge<'a> {
-    /// Borders of one plan, whose device subtrees are cut into segments by `operators`.
+    /// Borders of one plan; `operators` split its device subtrees into segments.
     pub(super) fn new(engine: &'a Arc<Engine>, operators: &Operators, judged: &Arc<Judged>) -> Self {
         Self { engine, operators: operators.cuts(), judged: Arc::clone(judged) }
     }
@@ -47,7 +47,8 @@ impl<'a> Bridge<'a> {
         Arc::new(download.with_judged(Arc::clone(&self.judged)))
     }
 
-    /// The finished plan: reasons that no border shows get a line at the root (below EXPLAIN ANALYZE's own node).
+    /// The finished plan: reasons not shown by a border are shown in a line at the root (below EXPLAIN ANALYZE's own
+    /// node).
     pub(super) fn root(&self, placed: Placed) -> Result<Arc<dyn ExecutionPlan>> {
         match placed {
             Placed::Device(tree) => Ok(self.border(tree, vec![])),
@@ -92,19 +93,20 @@ impl Borders for Bridge<'_> {
     }
 }
 
-/// A placed plan that has run, as it was before. Borders run as often as they are executed: what they have prepared serves the next run,
-/// too, and they go on counting.
+/// Resets an executed plan for the next run. Borders can be executed repeatedly: they reuse what they have prepared,
+/// and their metrics accumulate.
 pub(crate) fn for_the_next_run(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     ready_again_above(plan, |node| node.is::<DownloadExec>())
 }
 
-/// False for a key that a projection has dropped: no node above can ask for rows hashed by it, and it cannot be computed.
+/// False for a key that a projection has dropped: no node above can require rows hashed by it, and it cannot be
+/// computed.
 fn is_known(key: &Arc<dyn PhysicalExpr>) -> bool {
     // The closure returns no error, so neither does the walk.
     !key.exists(|expr| Ok(expr.is::<UnKnownColumn>())).unwrap_or(true)
 }
 
-/// Every reason that the borders of a placed plan show, each once, sorted.
+/// All reasons shown by the borders of a placed plan, sorted and deduplicated.
 pub fn plan_reasons(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
     let mut reasons: Vec<String> = reasons_of(plan).iter().map(ToString::to_string).collect();
     reasons.sort();
@@ -112,7 +114,7 @@ pub fn plan_reasons(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
     reasons
 }
 
-/// The same as data.
+/// Like [`plan_reasons`], as data.
 pub fn reasons_of(plan: &Arc<dyn ExecutionPlan>) -> Vec<Reason> {
     let mut reasons = Vec::new();
     let walked = plan.apply(|node| {

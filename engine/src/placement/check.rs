@@ -1,7 +1,7 @@
 //! DataFusion's own sanity check over the placed plan.
 //!
-//! A plan that the check refuses goes back to the CPU whole, with the reason: placement never turns a query that works
-//! into an error. The plan that DataFusion made is returned untouched below one line that says why.
+//! A plan that the check refuses runs entirely on the CPU, with the reason: placement never turns a working query into
+//! an error. DataFusion's original plan is returned below one line with the reason.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use crate::placement::fallback::FallbackExec;
 use crate::reason::Reason;
 
-/// `placed` as DataFusion's check accepts it, or what the check says.
+/// Returns `placed` if DataFusion's check accepts it, otherwise the check's message.
 pub(super) fn checked(
     original: &Arc<dyn ExecutionPlan>,
     placed: Arc<dyn ExecutionPlan>,
@@ -25,7 +25,7 @@ pub(super) fn checked(
     SanityCheckPlan::new().optimize(placed, config).map_err(|error| error.strip_backtrace())
 }
 
-/// `original`, with the reason why the device has no part in it.
+/// `original`, with the reason why nothing of it runs on the device.
 pub(super) fn refused(original: &Arc<dyn ExecutionPlan>, what: String) -> Arc<dyn ExecutionPlan> {
     Arc::new(FallbackExec::new(Arc::clone(original), vec![Reason::CheckFailed { what }]))
 }

@@ -1,8 +1,8 @@
-//! One line at the root of a plan that says why operators stayed on the CPU, where no border can say it.
+//! A line at the root of a plan with the reasons why operators stayed on the CPU, if no border can show them.
 //!
 //!   before   SortExec ─ …          after   FallbackExec: stays on the CPU because … ─ SortExec ─ …
 //!
-//! Everything else is its input's: schema, order, partitions, batches.
+//! Schema, order, partitions and batches are those of its input.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl FallbackExec {
         Self { reasons, input, properties, judged: Arc::default() }
     }
 
-    /// The same with the nodes that have the reasons.
+    /// Adds the nodes that have the reasons.
     pub(crate) fn with_judged(self, judged: &Arc<Judged>) -> Self {
         Self { judged: Arc::clone(judged), ..self }
     }
@@ -41,7 +41,7 @@ impl FallbackExec {
         &self.judged
     }
 
-    /// Why operators below stayed on the CPU.
+    /// Reasons why operators below stayed on the CPU.
     pub fn reasons(&self) -> &[Reason] {
         &self.reasons
     }

@@ -1,15 +1,15 @@
-//! Keeps what is computed out of scans: DataFusion moves projections into files, where only the CPU computes them.
+//! Keeps computations out of scans: DataFusion moves projections into file scans, where only the CPU can compute them.
 //!
 //! ```text
-//!   Project: a + 1, b          Project: a + 1, b            Project: a + 1, b          what DataFusion's rule would make:
+//!   Project: a + 1, b          Project: a + 1, b            Project: a + 1, b          DataFusion's rule alone:
 //!     Scan: a, b, c       ──►    Fence                ──►     Scan: a, b                 Scan: a + 1, b
 //!                                  Scan: a, b, c
 //! ```
 //!
-//! Columns   are narrowed as ever: a fence lets through what only picks them.
-//! Left      to DataFusion: what reads a column that has no plain device form, such as fields of structs, which scans can skip: the
-//!           projection operator takes it back where the device computes it. What reads nothing, such as the name of the file, the
-//!           scan alone knows.
+//! Columns   are still pruned: a fence lets projections that only select columns pass.
+//! Left      to DataFusion: expressions over a column without a plain device form, such as struct fields, which scans
+//!           can skip; the projection operator takes them back where the device can compute them. Also expressions
+//!           without columns, such as the file name, which only the scan knows.
 //! No-op     without a device, and with `millpond.enabled = false`.
 
 use std::collections::BTreeSet;
@@ -40,15 +40,16 @@ use crate::reason::Reason;
 use crate::source::bounds::{Bounds, GUARD};
 use crate::source::computed::{computes, says_by_itself};
 
-/// True for a rule that looks at the constants of conditions, by its name: it passes them on to scans, or guards what scans have.
+/// True for the name of a rule that reads the constants of conditions: it pushes conditions to scans, or guards those
+/// of scans.
 pub(crate) fn asks_constants(rule: &str) -> bool {
     PASS_FILTERS.contains(&rule) || rule == GUARD
 }
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// A session's rules behind the one that checks arithmetic, and between those that keep bounds of floats from being believed; with a
-/// device, a fence is around each that moves projections.
+/// Physical rules of a session: the arithmetic check first, then DataFusion's rules between those that hide float
+/// bounds and restore them as guards; with a device, rules that move projections are wrapped in fences.
 pub(crate) fn rules(given: Vec<Rule>, has_device: bool, missing: &mut Missing) -> Vec<Rule> {
     let fenced = |rule: Rule| match rule.name() {
         "ProjectionPushdown" if has_device => Arc::new(Fenced { inner: rule }),
@@ -60,7 +61,7 @@ pub(crate) fn rules(given: Vec<Rule>, has_device: bool, missing: &mut Missing) -
     rules
 }
 
-/// A rule that sees fences where there are scans of files.
+/// A rule that sees fences above file scans.
 #[derive(Debug)]
 struct Fenced {
     inner: Arc<dyn PhysicalOptimizerRule + Send + Sync>,
@@ -98,8 +99,8 @@ impl PhysicalOptimizerRule for Fenced {
     }
 }
 
-/// An expression that DataFusion moved into the scan `plan`, if `plan` is a scan of files and there is one. A constant is
-/// nothing computed.
+/// An expression that DataFusion moved into the scan `plan`, if `plan` is a file scan and there is one. Constants do
+/// not count.
 pub(super) fn computed_in_scan(plan: &dyn ExecutionPlan) -> Option<Reason> {
     let scan = plan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<FileScanConfig>()?;
     let computed = scan.file_source().projection()?.iter().find(|column| computes(&column.expr))?;
@@ -111,7 +112,7 @@ fn is_file_scan(node: &dyn ExecutionPlan) -> bool {
         .is_some_and(|scan| scan.data_source().downcast_ref::<FileScanConfig>().is_some())
 }
 
-/// Stands above a scan while projections move.
+/// Blocks projections above a scan while the rule runs.
 #[derive(Debug)]
 struct ScanFence {
     input: Arc<dyn ExecutionPlan>,
@@ -131,10 +132,10 @@ impl ScanFence {
         vec![]
     }
 
-    /// Whether the device may compute these expressions, as far as their columns go.
+    /// True if the device can compute these expressions, judging by their columns.
     fn keeps_out(&self, projection: &ProjectionExec) -> bool {
         let schema = self.input.schema();
-        // What reads nothing may be the scan's own to say, such as the name of a file.
+        // An expression without columns may be one that only the scan can evaluate, such as the file name.
         let says = |part: &Arc<dyn PhysicalExpr>| Ok(says_by_itself(part));
         if projection.expr().iter().any(|column| column.expr.exists(says).unwrap_or(true)) {
             return false;

@@ -1,6 +1,6 @@
-//! What it took to place a plan, for its report.
+//! Costs and reasons of placing a plan, for its report.
 //!
-//!   walk, statistics ─ count ─► Judged ─ kept by every border of the plan ─► QueryReport, EXPLAIN
+//!   walk, statistics ─ count ─► Judged ─ shared by all borders of the plan ─► QueryReport, EXPLAIN
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -10,25 +10,25 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use crate::reason::Reason;
 
-/// What placement read and lowered to place a plan, all tries together.
+/// Counts of placement's work on a plan, over all attempts, and its reasons.
 #[derive(Default)]
 pub(crate) struct Judged {
-    /// Times that the expressions of a node were lowered, to see whether it can run on the device.
+    /// Number of times that a node's expressions were lowered to check whether it can run on the device.
     pub lowerings: AtomicU64,
-    /// Times that statistics of a source were computed.
+    /// Number of times that statistics of a source were computed.
     pub statistics_read: AtomicU64,
-    /// Nodes of the placed plan, and of plans that were tried before it, that stay on the CPU, with their reasons.
-    /// Weak: a node that stays may lie above a border, which keeps this.
+    /// Nodes that stay on the CPU, in the placed plan and in earlier attempts, with their reasons. Weak, because such a
+    /// node may be above a border, which owns this.
     stayed: Mutex<Vec<(Weak<dyn ExecutionPlan>, Reason)>>,
 }
 
 impl Judged {
-    /// Adds a reason of `node` to stay on the CPU.
+    /// Adds a reason why `node` stays on the CPU.
     pub fn stays(&self, node: &Arc<dyn ExecutionPlan>, reason: Reason) {
         self.stayed.lock().unwrap_or_else(PoisonError::into_inner).push((Arc::downgrade(node), reason));
     }
 
-    /// The reasons of `node` to stay on the CPU.
+    /// Reasons why `node` stays on the CPU.
     pub fn why(&self, node: &Arc<dyn ExecutionPlan>) -> Vec<Reason> {
         let stayed = self.stayed.lock().unwrap_or_else(PoisonError::into_inner);
         let own = stayed.iter().filter(|(stayed, _)| std::ptr::addr_eq(stayed.as_ptr(), Arc::as_ptr(node)));

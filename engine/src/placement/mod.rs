@@ -1,14 +1,14 @@
 //! Turns subtrees of DataFusion's physical plan into device nodes.
 //!
-//!   fence     while DataFusion moves projections: what is computed stays out of scans
-//!   walk      from the root: each node is placed by the operator whose it is, or stays on the CPU with a reason
-//!   simplify  repartitions and merges vanish between device nodes and below uploads
+//!   fence     while DataFusion moves projections: computations stay out of scans
+//!   walk      from the root: each node is placed by its operator, or stays on the CPU with a reason
+//!   simplify  repartitions and merges are removed between device nodes and below uploads
 //!   bridge    UploadExec / DownloadExec at the borders
-//!   check     DataFusion's plan sanity check over the result; a plan that fails it goes back to the CPU with a reason
+//!   check     DataFusion's sanity check of the result; a plan that fails it runs on the CPU with a reason
 //!
-//! Operators   place themselves, behind [`crate::contract`]: no file here names one.
-//! Runs after  every rule of DataFusion: distribution is enforced, limits and projections are in place.
-//! No device   the rule is not even registered; with `millpond.enabled = false` it returns the plan it was given.
+//! Operators   place themselves, through [`crate::contract`]: no file here names one.
+//! Runs after  all of DataFusion's rules: distribution is enforced, limits and projections are in place.
+//! No device   the rule is not registered; with `millpond.enabled = false` it returns its input plan.
 //! Errors      none of its own, except under `millpond.fallback = 'error'`.
 
 mod bridge;
@@ -44,7 +44,7 @@ pub use crate::placement::bridge::{plan_reasons, reasons_of};
 pub(crate) use crate::placement::fence::{asks_constants, rules};
 pub use crate::placement::walk::Placing;
 
-/// The name of the rule that places plans.
+/// Name of the rule that places plans.
 pub(crate) const RULE: &str = "place_on_device";
 
 /// The physical optimizer rule.
@@ -65,14 +65,14 @@ impl PlaceOnDevice {
         Self { engine, operators }
     }
 
-    /// The plan as DataFusion made it, with the reason why the device has no part in it.
+    /// DataFusion's plan, with the lost device as the reason why nothing runs on it.
     fn lost(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         let works = plan.exists(|node| Ok(self.operators.counts(node.as_ref())))?;
         let reason = Reason::DeviceLost { device: self.engine.name().to_string() };
         Ok(if works { Arc::new(FallbackExec::new(plan, vec![reason])) } else { plan })
     }
 
-    /// All steps, in order.
+    /// Runs all steps in order.
     fn place(
         &self,
         plan: &Arc<dyn ExecutionPlan>,
@@ -83,8 +83,8 @@ impl PlaceOnDevice {
         let bridge = bridge::Bridge::new(&self.engine, &self.operators, &judged);
         let statistics = PlanStatistics::new(&judged);
         let mut refused = String::new();
-        // Rows that are sorted again have the order that their node names, and none of those that go with it: where a plan counts
-        // on one of these, what keeps it stays on the CPU.
+        // Rows sorted again have exactly the order of their node, but none of the equivalent orders: if a plan relies
+        // on one of these, the second attempt leaves the nodes that keep an order on the CPU.
         for restores in [true, false] {
             let placing = Placing::new(options, &self.operators, &bridge, &statistics, &judged, restores);
             let placed = placing.of(plan.as_ref()).place(plan)?;

@@ -1,9 +1,9 @@
-//! The statistics of a plan's inputs, each computed once while the plan is placed.
+//! Statistics of a plan's inputs, each computed once during placement.
 //!
-//!   the rows of a scan    asked for by its upload, by a sort above it, and again where its order is needed after all
+//!   the rows of a scan    requested by its upload, by a sort above it, and again if its order is needed after all
 //!                         └─► DataFusion computes them once
 //!
-//! Keys  are the addresses of nodes: every plan that was asked for is kept for as long as its statistics are.
+//! Keys  are node addresses: every plan in the cache is kept alive as long as its statistics.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -19,21 +19,21 @@ use crate::placement::judged::Judged;
 /// Statistics of the nodes of one plan.
 pub(super) struct PlanStatistics<'a> {
     context: StatisticsContext,
-    /// What has been asked for.
+    /// Plans whose statistics were requested.
     plans: RefCell<Vec<Arc<dyn ExecutionPlan>>>,
-    /// Addresses of the sources below.
+    /// Addresses of the sources below them.
     sources: RefCell<HashSet<*const ()>>,
     judged: &'a Judged,
 }
 
 impl<'a> PlanStatistics<'a> {
-    /// None yet; `judged` counts those of sources.
+    /// Empty cache; `judged` counts the statistics of sources.
     pub(super) fn new(judged: &'a Judged) -> Self {
         let context = StatisticsContext::new();
         Self { context, plans: RefCell::default(), sources: RefCell::default(), judged }
     }
 
-    /// What DataFusion knows of the rows of `plan`. A failure to estimate is not an error of the query.
+    /// DataFusion's statistics of `plan`. A failed estimate is not an error of the query.
     pub(super) fn of(&self, plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<Statistics>> {
         self.plans.borrow_mut().push(Arc::clone(plan));
         self.count_sources(plan);

@@ -1,14 +1,16 @@
-//! Walks a plan from its root, and asks the registry's operators to place each node.
+//! Walks a plan from its root, and calls the registry's operators to place each node.
 //!
-//!   node ──► an operator's          it places the node and what is below: CPU node → device node, or the node stays
-//!        ──► only moves rows        it vanishes above a device node, and stays above a CPU node
-//!        ──► another                stays, with a reason where it works on rows
+//!   node ──► an operator's          it places the node and its inputs: CPU node → device node, or the node stays
+//!        ──► only moves rows        is removed above a device node, and stays above a CPU node
+//!        ──► any other              stays, with a reason if it processes rows
 //!
-//! Leaves up  an operator places its inputs first, by the same walk, and then itself.
-//! Order      of rows: an input may lose it where something on the device sorts, groups or joins what it gives. An order that is lost
-//!            and needed is made again by a sort, which a node gets above it.
-//! Kept       each step leaves a plan that would run, and the original nodes whole: a border holds on to the subplan it replaced.
-//! Pure       expressions are lowered to the kernels' language and thrown away; they show whether a node can run, and what it gives.
+//! Leaves up  an operator first places its inputs, by the same walk, and then its node.
+//! Order      of rows: an input may lose it if a device operator sorts, groups or joins its rows. An order that is lost
+//!            but needed is restored by a sort above the node.
+//! Kept       each step returns an executable plan and leaves the original nodes intact: a border keeps the subplan
+//!            that it replaced.
+//! Pure       expressions are lowered to the kernels' language and discarded; that shows whether a node can run, and
+//!            its output types.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::sync::Arc;
@@ -39,12 +41,12 @@ use crate::reason::Reason;
 use crate::source::computed::computed_apart;
 use crate::source::filtered::apart;
 
-/// How often inputs of a plan are placed as if their order did not matter.
+/// Maximum number of times that inputs of a plan are placed as if their order did not matter.
 const MOST_TRIES: u32 = 256;
 
-/// Makes the nodes where a plan changes sides.
+/// Creates the nodes between CPU and device.
 pub(super) trait Borders {
-    /// The lower border: `plan` stays on the CPU for `reasons`, and feeds the device. Its statistics have been read.
+    /// Lower border: `plan` stays on the CPU for `reasons`, and feeds the device. Its statistics are already known.
     fn upload(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -52,27 +54,27 @@ pub(super) trait Borders {
         statistics: Option<Arc<Statistics>>,
     ) -> Arc<dyn ExecutionPlan>;
 
-    /// The upper border: what lies above stays on the CPU for `reasons`, and, if `hashed`, counts on rows hashed by key.
+    /// Upper border: the nodes above stay on the CPU for `reasons`, and, if `hashed`, rely on rows hashed by key.
     fn download(&self, tree: DeviceTree, reasons: Vec<Reason>, hashed: bool) -> Result<Arc<dyn ExecutionPlan>>;
 }
 
-/// The placement of one plan: what an operator may ask while it places a node.
+/// Placement of one plan: the services for an operator that places a node.
 pub struct Placing<'a> {
     options: &'a MillpondOptions,
     operators: &'a Operators,
     borders: &'a dyn Borders,
     statistics: &'a PlanStatistics<'a>,
     judged: &'a Judged,
-    /// Numbers every string column of the plan, so that no two are taken for one.
+    /// Assigns an ID to each string column of the plan.
     dictionaries: RefCell<Dictionaries>,
     uploads: Cell<usize>,
-    /// Something on the device that sorts, groups or joins reads what is being placed: an order that it has may be lost.
+    /// True if a device operator above sorts, groups or joins the rows: their order may be lost.
     order_free: Cell<bool>,
-    /// Orders that are lost, and needed, are made again by a sort. Otherwise what keeps one stays on the CPU.
+    /// True if lost orders are restored by a sort where needed; otherwise nodes that keep an order stay on the CPU.
     restores: bool,
-    /// How often an input was placed as if its order did not matter.
+    /// Number of times that an input was placed as if its order did not matter.
     tries: Cell<u32>,
-    /// Something in the plan stops after some rows.
+    /// True if a node of the plan stops after some rows.
     stops: bool,
 }
 
@@ -83,7 +85,7 @@ fn stops(plan: &dyn ExecutionPlan) -> bool {
     own || plan.children().into_iter().any(|child| stops(child.as_ref()))
 }
 
-/// The same node over other children.
+/// The node with other children.
 pub(crate) fn with_children(
     plan: Arc<dyn ExecutionPlan>,
     children: Vec<Arc<dyn ExecutionPlan>>,
@@ -115,15 +117,15 @@ impl<'a> Placing<'a> {
         }
     }
 
-    /// The same for the nodes of `plan`, of which one may stop after some rows.
+    /// Sets whether a node of `plan` stops after some rows.
     pub(super) fn of(self, plan: &dyn ExecutionPlan) -> Self {
         Self { stops: stops(plan), ..self }
     }
 
-    /// The placed form of `plan` and everything below.
+    /// Places `plan` and everything below it.
     ///
     /// # Errors
-    /// DataFusion's, when it refuses changed inputs.
+    /// DataFusion's, if it refuses the changed inputs.
     pub fn place(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Placed> {
         if let Some(placed) = self.operators.all().iter().find_map(|operator| operator.place(plan, self)) {
             return placed;
@@ -143,12 +145,12 @@ impl<'a> Placing<'a> {
         self.stay(plan, children, reason.or_else(|| computed_in_scan(plan.as_ref())))
     }
 
-    /// A scan that filters as a filter above a scan: what is stored, and what the device decodes, has all rows.
+    /// Splits a filtering scan into a filter above a scan: stored columns, and the device's decoder, contain all rows.
     pub fn apart(&self, plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> {
         apart(plan)
     }
 
-    /// A scan that computes as a projection above a scan of columns.
+    /// Splits a computing scan into a projection above a scan of columns.
     pub fn computed_apart(&self, plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> {
         computed_apart(plan)
     }
@@ -158,38 +160,39 @@ impl<'a> Placing<'a> {
         self.options
     }
 
-    /// What the expressions of a node are lowered with, to see whether it can run on the device. Reports count the calls.
+    /// Dictionaries for lowering the expressions of a node, to check whether it can run on the device. Reports count
+    /// the calls.
     pub fn lowering(&self) -> RefMut<'_, Dictionaries> {
         self.judged.lowerings.fetch_add(1, Ordering::Relaxed);
         self.dictionaries.borrow_mut()
     }
 
-    /// The dictionaries of the plan's string columns.
+    /// Dictionaries of the plan's string columns.
     pub fn dictionaries(&self) -> RefMut<'_, Dictionaries> {
         self.dictionaries.borrow_mut()
     }
 
-    /// What DataFusion knows of the rows of a CPU plan; each plan's statistics are read once.
+    /// DataFusion's statistics of a CPU plan; computed once per plan.
     pub fn statistics(&self, plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<Statistics>> {
         self.statistics.of(plan)
     }
 
-    /// Whether `node` [counts](Operators::counts) as an operator.
+    /// True if `node` [counts](Operators::counts) as an operator.
     pub fn counts(&self, node: &dyn ExecutionPlan) -> bool {
         self.operators.counts(node)
     }
 
-    /// Orders that are lost, and needed, are made again by a sort. Otherwise what keeps one stays on the CPU.
+    /// True if lost orders are restored by a sort where needed; otherwise nodes that keep an order stay on the CPU.
     pub fn restores(&self) -> bool {
         self.restores
     }
 
-    /// Whether what is being placed may lose the order of its rows.
+    /// True if the node being placed may lose the order of its rows.
     pub fn is_order_free(&self) -> bool {
         self.order_free.get()
     }
 
-    /// Does `what` where the order of rows may be lost, or where it may not.
+    /// Runs `what` with the order of rows free to be lost, or not.
     pub fn with_order_free<T>(&self, order_free: bool, what: impl FnOnce() -> T) -> T {
         let before = self.order_free.replace(order_free);
         let done = what();
@@ -197,26 +200,27 @@ impl<'a> Placing<'a> {
         done
     }
 
-    /// Does `what` where the order of rows may not be lost.
+    /// Runs `what` with the order of rows preserved.
     pub fn in_order<T>(&self, what: impl FnOnce() -> T) -> T {
         self.with_order_free(false, what)
     }
 
-    /// What `place` makes of an input whose order may be lost; nothing where that was tried often, and in vain.
+    /// Runs `place` for an input whose order may be lost; `None` if orders are not restored, or after too many
+    /// attempts.
     pub fn in_any_order<T>(&self, place: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
         let tried = self.tries.replace(self.tries.get() + 1);
         if self.restores && tried < MOST_TRIES { self.with_order_free(true, place).map(Some) } else { Ok(None) }
     }
 
-    /// True for a node whose order those above may count on, or that stops somewhere in an order.
+    /// True for a node whose order the nodes above may rely on, or that stops after some rows of an order.
     pub fn needs_order(&self, node: &dyn ExecutionPlan) -> bool {
         node.properties().output_ordering().is_some() && (node.fetch().is_some() || !self.order_free.get())
     }
 
-    /// `tree`, which stands for `plan`, in the order that `plan` keeps, where that is needed.
+    /// Restores the order of `plan` in `tree`, its device form, if needed.
     ///
     /// # Errors
-    /// The reason why the order cannot be made again.
+    /// The reason why the order cannot be restored.
     pub fn restore_order(&self, plan: &Arc<dyn ExecutionPlan>, tree: DeviceTree) -> Result<DeviceTree, Reason> {
         let Some(order) = plan.properties().output_ordering().filter(|_| self.needs_order(plan.as_ref())) else {
             return Ok(tree);
@@ -227,7 +231,7 @@ impl<'a> Placing<'a> {
         self.sort(plan, tree, order, plan.fetch())
     }
 
-    /// The first rows of `tree` in this order, which is what `plan` gives.
+    /// Sorts `tree` and keeps the first rows, which replaces `plan`.
     ///
     /// # Errors
     /// The reason why the device cannot sort them.
@@ -245,10 +249,10 @@ impl<'a> Placing<'a> {
         Ok(DeviceTree { plan: sorted, cpu: Arc::clone(plan), row_limit: fetch, sorted: true, ..tree })
     }
 
-    /// The rows of a subtree after the first `skip`, at most `fetch`, which is what `plan` gives.
+    /// Skips the first `skip` rows of a subtree and keeps at most `fetch`, which replaces `plan`.
     ///
     /// # Errors
-    /// When no operator limits.
+    /// If no operator limits.
     pub fn limit(
         &self,
         tree: DeviceTree,
@@ -261,7 +265,7 @@ impl<'a> Placing<'a> {
         if skip == 0 && already {
             return Ok(DeviceTree { cpu, ..tree });
         }
-        // A subtree that stops by itself, and earlier than `plan` asks, has to stop exactly there.
+        // A subtree that stops by itself, earlier than `plan` requires, has to stop exactly at its limit.
         let enough = |own: usize| fetch.is_some_and(|fetch| skip.saturating_add(fetch) <= own);
         let stops_early = tree.row_limit.is_some_and(|own| !tree.sorted && !enough(own));
         let tree = if stops_early { self.stop(&tree)? } else { tree };
@@ -269,7 +273,7 @@ impl<'a> Placing<'a> {
         Ok(DeviceTree { plan: limited, cpu, row_limit: fetch.filter(|_| tree.sorted), ..tree })
     }
 
-    /// What reads a subtree that stops after some rows must not see past them. A sort leaves none to see.
+    /// An operator above a subtree that stops after some rows must not receive more. A sort outputs exactly its limit.
     pub fn after_limit(&self, child: Placed) -> Result<Placed> {
         match child {
             Placed::Device(tree) if tree.row_limit.is_some() && !tree.sorted => match self.stop(&tree) {
@@ -283,7 +287,7 @@ impl<'a> Placing<'a> {
         }
     }
 
-    /// A subtree that stops after some rows, with a node above it that holds it to that.
+    /// A subtree with a row limit, with a node above it that enforces the limit.
     fn stop(&self, tree: &DeviceTree) -> Result<DeviceTree, Reason> {
         let plan = self.limit_node(tree, 0, tree.row_limit)?;
         Ok(DeviceTree { plan, row_limit: None, ..tree.clone() })
@@ -302,7 +306,7 @@ impl<'a> Placing<'a> {
     /// Places a node with one input on the device if `judge` agrees, above an upload if its input is a CPU plan.
     ///
     /// # Errors
-    /// DataFusion's, when it refuses changed inputs.
+    /// DataFusion's, if it refuses the changed inputs.
     pub fn unary(
         &self,
         plan: &Arc<dyn ExecutionPlan>,
@@ -319,7 +323,7 @@ impl<'a> Placing<'a> {
         }
     }
 
-    /// The device subtree that gives the rows of `child`, which may be a CPU plan: then it is uploaded.
+    /// The device subtree for the rows of `child`; a CPU plan is uploaded.
     ///
     /// # Errors
     /// The reason why its rows are not uploaded.
@@ -330,7 +334,8 @@ impl<'a> Placing<'a> {
         }
     }
 
-    /// A CPU plan as the source of a device subtree. One that is known to be small, or that never ends, stays on the CPU.
+    /// Uploads a CPU plan as the source of a device subtree. A plan that is known to be small, or that never ends,
+    /// stays on the CPU.
     ///
     /// # Errors
     /// The reason why its rows are not uploaded.
@@ -338,7 +343,7 @@ impl<'a> Placing<'a> {
         if input.boundedness().is_unbounded() {
             return Err(Reason::Unbounded { node: input.name().to_string() });
         }
-        // A recursive query hands the rows of its last step on, once.
+        // A recursive query outputs the rows of its last step only once.
         let once = input.exists(|node| Ok(node.is::<WorkTableExec>())).unwrap_or(true);
         if once {
             return Err(Reason::ReadOnce { node: "WorkTableExec".to_string() });
@@ -371,7 +376,7 @@ impl<'a> Placing<'a> {
     /// Leaves the node on the CPU: device children get their upper borders, which show `reason`.
     ///
     /// # Errors
-    /// DataFusion's, when it refuses the changed inputs.
+    /// DataFusion's, if it refuses the changed inputs.
     pub fn stay(&self, plan: &Arc<dyn ExecutionPlan>, children: Vec<Placed>, reason: Option<Reason>) -> Result<Placed> {
         let note = |plan: &Arc<dyn ExecutionPlan>, reason: &Option<Reason>| {
             reason.iter().for_each(|reason| self.judged.stays(plan, reason.clone()));
@@ -412,7 +417,7 @@ impl<'a> Placing<'a> {
     }
 }
 
-/// True when rows hashed by key below `plan` are so above it, and a join further up may count on that.
+/// True if `plan` preserves hash partitioning of its input, and a join further up may rely on it.
 fn passes_hashing_on(plan: &Arc<dyn ExecutionPlan>, input: &DeviceTree) -> bool {
     let (above, below) = (plan.output_partitioning(), input.cpu.output_partitioning());
     match (above, below) {

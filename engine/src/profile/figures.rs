@@ -1,11 +1,11 @@
-//! What a recording comes to: steps of a query, segments, kernels.
+//! Evaluation of a recording: steps of a query, segments, kernels.
 //!
 //! ```text
 //!   paths, spans ─► steps of the query · steps of feeders and readers
 //!   work ─ by group ─► segments          work ─ by kernel ─► kernels
 //! ```
 //!
-//! Several runs at once share the time between them, so that steps add up to the wall time and no millisecond counts twice.
+//! Concurrent runs share their time, so that steps add up to the wall time and no time counts twice.
 
 use std::collections::HashMap;
 
@@ -14,103 +14,103 @@ use millpond_memory::recorder::{Recording, Step, Work, WorkKind};
 
 use super::{ATTEMPT, DeviceFacts, step};
 
-/// What one query did with its time.
+/// Time profile of one query.
 #[derive(Debug, Clone, Default)]
 pub struct Profile {
     /// The name of the device; `None` on the CPU.
     pub device: Option<String>,
-    /// Bytes that the device's memory moves in a second, by a copy; nothing on the simulated device.
+    /// Memory bandwidth of the device in bytes per second, measured by a copy; `None` on the simulated device.
     pub memory_bandwidth: Option<f64>,
-    /// From the beginning of planning to the report.
+    /// Nanoseconds from the start of planning to the report.
     pub wall_ns: u64,
     /// Steps of the query's own path; they add up to `wall_ns`.
     pub steps: Vec<(Step, u64)>,
     /// Time of threads that feed the device.
     pub feeding: Feeding,
-    /// In the order in which they began.
+    /// In order of their start.
     pub segments: Vec<SegmentProfile>,
     /// In the order of their first launches.
     pub kernels: Vec<KernelProfile>,
-    /// Attempts of all runs: one for each, if nothing had to begin again.
+    /// Attempts of all runs: one per run, if no run had to restart.
     pub attempts: usize,
-    /// Why attempts failed, which is what the next ones learnt.
+    /// Why attempts failed, which the next attempts learnt.
     pub learnt: Vec<String>,
-    /// Everything that was recorded.
+    /// The complete recording.
     pub recording: Recording,
 }
 
-/// What feeders and readers did, added up over all of them.
+/// Work of feeders and readers, totaled.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Feeding {
-    /// Threads that sent batches up.
+    /// Number of threads that upload batches.
     pub feeders: usize,
-    /// Threads that read files.
+    /// Number of threads that read files.
     pub readers: usize,
-    /// Their lives together; `steps` add up to it.
+    /// Total nanoseconds of their lifetimes; `steps` add up to it.
     pub ns: u64,
     /// Nanoseconds by step.
     pub steps: Vec<(Step, u64)>,
 }
 
-/// What was counted of launches, copies and fills.
+/// Figures of launches, copies and fills.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SegmentProfile {
     /// The segment's operators.
     pub name: String,
-    /// Kernel launches.
+    /// Number of kernel launches.
     pub launches: u64,
-    /// Launches and fills, by the device's clock; nothing on the simulated device.
+    /// Nanoseconds of launches and fills on the device's clock; `None` on the simulated device.
     pub device_ns: Option<u64>,
-    /// Bytes of the buffers that they were given to read and to write.
+    /// Bytes of the buffers passed for reading.
     pub bytes_read: u64,
-    /// Bytes that kernels wrote.
+    /// Bytes of the buffers passed for writing.
     pub bytes_written: u64,
-    /// Bytes over the link, and the device's time for them.
+    /// Bytes copied to the device.
     pub uploaded_bytes: u64,
-    /// Bytes that left the device.
+    /// Bytes copied from the device.
     pub downloaded_bytes: u64,
     /// Nanoseconds of copies to and from the device.
     pub transfer_ns: Option<u64>,
-    /// Rows of the launches that say so, and what the simulated device counted of these launches.
+    /// Input rows of the launches that report them.
     pub rows: u64,
-    /// Counters of the device; `None` where it has none.
+    /// Counters of the simulated device for these launches; `None` on a real device.
     pub figures: Option<LaunchFigures>,
 }
 
 impl SegmentProfile {
-    /// Bytes read and written in a second of device time.
+    /// Bytes read and written per second of device time.
     pub fn bytes_per_second(&self) -> Option<f64> {
         let ns = self.device_ns.filter(|ns| *ns > 0)?;
         Some((self.bytes_read + self.bytes_written) as f64 * 1e9 / ns as f64)
     }
 }
 
-/// A kernel that was launched.
+/// A launched kernel.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct KernelProfile {
     /// The kernel's name.
     pub name: String,
-    /// Where it was launched first.
+    /// Segment of its first launch.
     pub segment: Option<String>,
-    /// Launches.
+    /// Number of launches.
     pub launches: u64,
     /// Rows of its input.
     pub rows: u64,
     /// Nanoseconds on the device.
     pub device_ns: Option<u64>,
-    /// Threads of a block.
+    /// Threads per block.
     pub threads: u32,
-    /// What a block needs, and how many fit on a multiprocessor at once; zeros once the device is lost.
+    /// Registers per thread. This and the following figures are 0 once the device is lost.
     pub registers: u32,
-    /// Bytes of local memory of a thread.
+    /// Bytes of local memory per thread.
     pub local_bytes: u32,
     /// Bytes of shared memory that the kernel declares.
     pub static_shared_bytes: u32,
     /// Bytes of shared memory that the launch adds.
     pub dynamic_shared_bytes: u32,
-    /// Blocks that a multiprocessor holds at once.
+    /// Number of blocks that a multiprocessor holds at once.
     pub blocks_per_multiprocessor: u32,
-    /// Counters of the device; `None` where it has none.
+    /// Counters of the simulated device; `None` on a real device.
     pub figures: Option<LaunchFigures>,
 }
 
@@ -131,7 +131,7 @@ fn add_ns(sum: &mut Option<u64>, work: &Work) {
 }
 
 impl Profile {
-    /// The whole recording. Its first path is the query's.
+    /// Evaluates the whole recording. Its first path is that of the query.
     pub(super) fn of(recording: Recording, device: Option<DeviceFacts>) -> Self {
         let runs: Vec<u32> = paths(&recording, "run");
         let (wall_ns, steps) = match recording.paths.first() {
@@ -141,7 +141,7 @@ impl Profile {
         Self { wall_ns, steps, ..Self::by_work(recording, device, &runs) }
     }
 
-    /// One run, with what came before it on the query's path.
+    /// Evaluates one run, including the earlier steps on the query's path.
     pub(super) fn of_run(mut recording: Recording, run: u32, device: DeviceFacts) -> Self {
         let mut steps = match recording.paths[run as usize].parent {
             Some(query) => recording.steps(query),
@@ -166,7 +166,7 @@ impl Profile {
         let mut segments: Vec<SegmentProfile> = Vec::new();
         let mut kernels: Vec<KernelProfile> = Vec::new();
         let (mut of_group, mut of_kernel) = (HashMap::new(), HashMap::new());
-        // Runs are numbered in the order of their paths; a single one needs no number.
+        // Runs are numbered in the order of their paths; a single run has no number.
         let name = |group: Option<u32>| match group {
             None => "outside of segments".to_string(),
             Some(group) => run_numbered(&recording.groups[group as usize], runs),
@@ -230,7 +230,7 @@ impl Profile {
         }
     }
 
-    /// Launches of all segments.
+    /// Number of launches of all segments.
     pub fn launches(&self) -> u64 {
         self.segments.iter().map(|segment| segment.launches).sum()
     }
@@ -241,7 +241,7 @@ fn paths(recording: &Recording, kind: &str) -> Vec<u32> {
     paths.map(|(_, index)| index).collect()
 }
 
-/// "run 2 · segment 0: …", with the run's place among the runs instead of its path's number; without it where there is one run.
+/// "run 2 · segment 0: …", with the run's index instead of its path ID; without the prefix if there is only one run.
 fn run_numbered(group: &str, runs: &[u32]) -> String {
     let Some((run, rest)) = group.strip_prefix("run ").and_then(|name| name.split_once(" · ")) else {
         return group.to_string();
@@ -253,7 +253,7 @@ fn run_numbered(group: &str, runs: &[u32]) -> String {
     }
 }
 
-/// Adds up feeders and readers.
+/// Totals of feeders and readers.
 fn feeding(recording: &Recording) -> Feeding {
     let (feeders, readers) = (paths(recording, "feeder"), paths(recording, "reader"));
     let mut feeding = Feeding { feeders: feeders.len(), readers: readers.len(), ..Feeding::default() };
@@ -269,7 +269,7 @@ fn feeding(recording: &Recording) -> Feeding {
     feeding
 }
 
-/// Steps of a query: its own, and while it rests those of its runs, which share the time where several go on.
+/// Steps of a query: its own, and while it rests, the steps of its runs; concurrent runs share the time.
 fn query_steps(recording: &Recording, query: u32, runs: &[u32]) -> Vec<(Step, u64)> {
     let own = recording.pieces(query);
     let pieces: Vec<Vec<(Step, u64, u64)>> = runs.iter().map(|run| recording.pieces(*run)).collect();

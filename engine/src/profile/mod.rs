@@ -1,18 +1,19 @@
-//! Where the time of a query goes, for whoever asks.
+//! Time profiles of queries, recorded on request.
 //!
 //! ```text
 //!   Profiler ─ around(plan and run) ─► query   plan │ place │ cpu …                            the caller's own path
-//!       │                               └─ run     prepare │ generate │ assemble │ feed │ launch │ wait │ download │ deliver
+//!       │                               └─ run     prepare │ generate │ assemble │ feed │ launch │ wait │ download │ …
 //!       │                                   ├─ feeder   open │ read │ decode │ intern │ narrow │ copy │ launch │ wait
-//!       │                                   └─ reader   open │ read │ decode │ room       where it decodes ahead of a feeder
+//!       │                                   └─ reader   open │ read │ decode │ room       ahead of a feeder
 //!       └─ finish ─► Profile ─► EXPLAIN ANALYZE, `run --json`, `--trace`
 //! ```
 //!
-//! Query    the steps of its runs are its own while they go on: those of several at once share the time. So its steps add up to
-//!          its wall time. Below feeding, the steps of all feeders and readers add up to their lives together.
-//! Asked    by a [`Profiler`], and by EXPLAIN ANALYZE. Where nobody asks, a hook looks at a variable of its thread; none stands
-//!          where rows or batches go by.
-//! Hooks    are single calls at the places whose time they take; what they mean is here.
+//! Query    the steps of its runs count as its own while they are active; concurrent runs share the time. So its steps
+//!          add up to its wall time. Under feeding, the steps of all feeders and readers add up to their total
+//!          lifetime.
+//! Request  by a [`Profiler`] or by EXPLAIN ANALYZE. Otherwise a hook only reads a thread-local variable; there is no
+//!          hook per row or batch.
+//! Hooks    are single calls at the measured places; their meaning is defined here.
 
 mod figures;
 mod reads;
@@ -32,82 +33,82 @@ pub use millpond_memory::recorder::{LaunchRecord, PathRecord, Recording, Work, W
 pub(crate) use reads::timed_reads;
 pub use text::{kernel_text, segment_text, steps_text};
 
-/// Steps of a query's own path. `wait`, `generate` and `assemble` are the memory layer's.
+/// Steps of a query's own path. `wait`, `generate` and `assemble` are defined by the memory layer.
 pub mod step {
     use millpond_memory::recorder::Step;
 
     /// DataFusion plans.
     pub const PLAN: Step = "plan";
-    /// Parts of the plan are given to the device.
+    /// Parts of the plan are placed on the device.
     pub const PLACE: Step = "place";
-    /// Operators above the borders, and whoever reads the answer.
+    /// Operators above the borders run, or the consumer of the result.
     pub const CPU: Step = "cpu";
-    /// A run is laid out and lowered.
+    /// A run is prepared and lowered.
     pub const PREPARE: Step = "prepare";
     /// The run waits for its feeders.
     pub const FEED: Step = "feed";
-    /// Launches are put together and submitted, with the memory that they need.
+    /// Launches are prepared and submitted, including their memory.
     pub const LAUNCH: Step = "launch";
-    /// A result is downloaded and becomes Arrow.
+    /// A result is downloaded and converted to Arrow.
     pub const DOWNLOAD: Step = "download";
-    /// A result waits until the operators above take it.
+    /// A result waits for the operators above to take it.
     pub const DELIVER: Step = "deliver";
-    /// The host waits for the device, or for pinned memory that it still uses.
+    /// The host waits for the device, or for pinned memory that the device still uses.
     pub const WAIT: Step = millpond_memory::recorder::WAIT;
     /// PTX is generated.
     pub const GENERATE: Step = millpond_memory::recorder::GENERATE;
     /// The driver assembles PTX.
     pub const ASSEMBLE: Step = millpond_memory::recorder::ASSEMBLE;
 
-    /// A feeder waits for the reader that decodes for it.
+    /// A feeder waits for its reader to decode rows.
     pub const ROWS: Step = "rows";
-    /// A reader waits until its feeder takes its rows.
+    /// A reader waits for its feeder to take its rows.
     pub const ROOM: Step = "room";
     /// A file is opened: its footer and page index.
     pub const OPEN: Step = "open";
-    /// Bytes of a file are waited for.
+    /// A reader waits for bytes of a file.
     pub const READ: Step = "read";
-    /// A thread decompresses and decodes, filters what the scan filters, and does what CPU operators below the border do.
+    /// A thread decompresses and decodes, applies the scan's filters, and runs CPU operators below the border.
     pub const DECODE: Step = "decode";
-    /// Strings become codes.
+    /// Strings are interned.
     pub const INTERN: Step = "intern";
-    /// Values are checked and written into pinned memory, at the width of the device's columns.
+    /// Values are checked and written into pinned memory, in the width of the device's columns.
     pub const NARROW: Step = "narrow";
-    /// Device memory is taken for them, and the copy is submitted.
+    /// Device memory is allocated for them, and the copy is submitted.
     pub const COPY: Step = "copy";
 }
 
-/// Records where the time of a query goes, from its making on.
+/// Records the time profile of a query, from its creation on.
 #[derive(Debug, Clone)]
 pub struct Profiler {
     path: Path,
 }
 
 impl Profiler {
-    /// Begins a query's path now.
+    /// Starts a query's path now.
     pub fn begin(query: impl Into<String>) -> Self {
         Self { path: Recorder::new().path("query", query, step::CPU) }
     }
 
-    /// `future`, which plans and runs the query, or a part of it.
+    /// Records `future`, which plans and runs the query, or a part of it.
     pub fn around<F: Future>(&self, future: F) -> impl Future<Output = F::Output> {
         self.path.around(future)
     }
 
-    /// The query is over: what it did. Its time ends with its last report, or now without any.
+    /// Ends the query and returns its profile. Its time ends with its last report, or now if there is none.
     pub(crate) fn finish(&self, device: Option<DeviceFacts>) -> Profile {
         Profile::of(self.path.recorder().recording(), device)
     }
 }
 
-/// What a profile says of the device.
+/// Device facts for a profile.
 #[derive(Debug, Clone)]
 pub(crate) struct DeviceFacts {
     pub name: String,
     pub memory_bandwidth: Option<f64>,
 }
 
-/// True for statements that ask for a profile by themselves: EXPLAIN ANALYZE.
+/// True for statements that request a profile by themselves: EXPLAIN ANALYZE.
 pub fn is_asked_by(sql: &str) -> bool {
     let code = sql.lines().filter(|line| !line.trim_start().starts_with("--"));
     let mut words = code.flat_map(str::split_whitespace);
@@ -115,10 +116,10 @@ pub fn is_asked_by(sql: &str) -> bool {
     is("explain") && is("analyze")
 }
 
-/// The path of the query that a task belongs to, in its context.
+/// Extension of a task context: the path of the query.
 struct Asked(Path);
 
-/// The context of a query's tasks, which tells them of the path that this thread is on.
+/// Context for a query's tasks, with the path of the current thread.
 pub(crate) fn task_context(context: &SessionContext) -> Arc<TaskContext> {
     let Some(path) = recorder::current() else { return context.task_ctx() };
     let task = TaskContext::from(context);
@@ -126,8 +127,8 @@ pub(crate) fn task_context(context: &SessionContext) -> Arc<TaskContext> {
     Arc::new(task.with_session_config(config))
 }
 
-/// `context` for the tasks of a query that is recorded, and its recorder: the one that was asked for, else a new one, which sees what is
-/// done from now on.
+/// Context for the tasks of a recorded query, and its profiler: the existing one, else a new one that records from now
+/// on.
 pub(crate) fn recorded(context: &Arc<TaskContext>) -> (Arc<TaskContext>, Profiler) {
     if let Some(asked) = context.session_config().get_extension::<Asked>() {
         return (Arc::clone(context), Profiler { path: asked.0.clone() });
@@ -150,16 +151,16 @@ pub(crate) fn recorded(context: &Arc<TaskContext>) -> (Arc<TaskContext>, Profile
 /// Profiles of the runs of a border, without their recordings.
 pub(crate) type RunProfiles = Arc<Mutex<Vec<Profile>>>;
 
-/// A border whose runs write where their time went to its metrics.
+/// A border whose runs write their time profile to its metrics.
 pub(crate) struct Border {
     pub metrics: ExecutionPlanMetricsSet,
     /// Profiles of the runs that have ended.
     pub runs: RunProfiles,
-    /// Asked when a run has ended.
+    /// Called when a run has ended.
     pub device: Box<dyn FnOnce() -> DeviceFacts + Send>,
 }
 
-/// The life of a run, on a path of its own where somebody asks: the query, or an EXPLAIN ANALYZE the border.
+/// Runs `run` on a path of its own if a profile is requested, for the query or, by EXPLAIN ANALYZE, for the border.
 pub(crate) fn run<F>(context: &TaskContext, border: Option<Border>, run: F) -> BoxFuture<'static, F::Output>
 where
     F: Future + Send + 'static,
@@ -188,14 +189,14 @@ where
     })
 }
 
-/// Work of the segment of that name: its launches, and all else that no other step takes.
+/// Work of the named segment: its launches, and everything that belongs to no other step.
 pub(crate) async fn segment<F: Future>(name: impl FnOnce() -> String, work: F) -> F::Output {
     let Some(path) = recorder::current() else { return work.await };
     let path = path.in_group(&format!("run {} · {}", path.id(), name()));
     path.around(recorder::during(step::LAUNCH, work)).await
 }
 
-/// A task beside the run that begins it. It rests in the step `rest`.
+/// A concurrent task of the current run, which rests in the step `rest`.
 pub(crate) fn beside<F>(kind: &'static str, rest: Step, task: F) -> BoxFuture<'static, F::Output>
 where
     F: Future + Send + 'static,
@@ -206,7 +207,7 @@ where
     }
 }
 
-/// The same for work on a thread of its own.
+/// Like `beside`, for work on a thread of its own.
 pub(crate) fn beside_call<T>(kind: &'static str, rest: Step, call: impl FnOnce() -> T) -> impl FnOnce() -> T {
     let path = recorder::current().map(|path| path.recorder().path(kind, kind, rest));
     move || {
@@ -218,7 +219,7 @@ pub(crate) fn beside_call<T>(kind: &'static str, rest: Step, call: impl FnOnce()
     }
 }
 
-/// The next batch of a reader, which knows its path: where nobody asks, no batch costs anything.
+/// The next batch of a reader, given its path: without a profile, a batch costs nothing.
 pub(crate) async fn decoded<F: Future>(path: &Option<Path>, next: F) -> F::Output {
     match path {
         None => next.await,
@@ -226,16 +227,16 @@ pub(crate) async fn decoded<F: Future>(path: &Option<Path>, next: F) -> F::Outpu
     }
 }
 
-/// Does something as a step of the path that this thread is on.
+/// Runs `call` as a step of the current thread's path.
 pub(crate) fn timed<T>(step: Step, call: impl FnOnce() -> T) -> T {
     let _step = recorder::step(step);
     call()
 }
 
-/// What an attempt says when it begins.
+/// Note at the start of an attempt.
 const ATTEMPT: &str = "an attempt begins";
 
-/// An attempt at running a program. Where it fails, it says why, which is what the next one has learnt.
+/// An attempt to run a program. If it fails, the reason is recorded, which the next attempt has learnt.
 pub(crate) async fn attempt<T, E>(attempt: impl Future<Output = Result<T, E>>, why: fn(&E) -> String) -> Result<T, E> {
     let path = recorder::current();
     path.iter().for_each(|path| path.note(ATTEMPT));

@@ -1,9 +1,9 @@
-//! Tells opening and reading of Parquet files from decoding, where somebody asks.
+//! Separates opening and reading of Parquet files from decoding, if a profile is requested.
 //!
 //!   DataSourceExec ─ ParquetSource ─ reader factory ─► Timed(reader)     metadata: open · bytes: read
 //!
-//! Only the plan of this run is exchanged, and only scans that stand alone or below operators with one input. What is read, and
-//! in which pieces, stays the same; other formats have no such split.
+//! Only the plan of this run is changed, and only scans that are the root or below operators with one input. The bytes
+//! and ranges read are unchanged; other formats are not separated.
 
 use std::future::Future;
 use std::ops::Range;
@@ -26,10 +26,10 @@ use millpond_memory::recorder::{self, Step};
 
 use super::step;
 
-/// The bytes of a range, by the type that readers give.
+/// Bytes of a range, in the type that readers return.
 type Bytes = <PutPayload as IntoIterator>::Item;
 
-/// `input`, with the readers of its files timed; the same plan where nobody asks.
+/// `input` with timed file readers; the same plan if no profile is requested.
 pub(crate) fn timed_reads(input: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     if recorder::current().is_none() {
         return Arc::clone(input);
@@ -66,7 +66,7 @@ impl ParquetFileReaderFactory for Timed<Arc<dyn ParquetFileReaderFactory>> {
     }
 }
 
-/// `future`, in `step` while a thread works on it and while it waits.
+/// Runs `future` in `step`, both while it is polled and while it waits.
 fn in_step<'f, F: Future + Send + 'f>(step: Step, future: F) -> BoxFuture<'f, F::Output>
 where
     F::Output: Send,
@@ -75,7 +75,7 @@ where
 }
 
 impl AsyncFileReader for Timed<Box<dyn AsyncFileReader + Send>> {
-    /// While it waits, the reader's task rests in `read` anyway.
+    /// While waiting, the reader's task already rests in `read`.
     fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, ParquetResult<Bytes>> {
         recorder::polled(step::READ, self.0.get_bytes(range)).boxed()
     }

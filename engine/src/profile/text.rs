@@ -1,8 +1,8 @@
-//! A profile in words, as EXPLAIN ANALYZE prints it: a line for the steps, one for feeding, one for each segment and kernel, and
-//! what attempts learnt.
+//! Text of a profile for EXPLAIN ANALYZE: one line each for the steps, feeding, every segment and kernel, and what
+//! attempts learnt.
 //!
-//! Units  ms of the host's clock; thread seconds below feeding; ms of the device's clock; bytes in powers of 1024, but GB/s of 1000³
-//!        bytes, as devices are sold.
+//! Units  ms on the host's clock; thread seconds for feeding; ms on the device's clock; bytes in powers of 1024, but
+//!        GB/s in 1000³ bytes, as in data sheets.
 
 use std::any::Any;
 use std::fmt;
@@ -44,7 +44,7 @@ pub fn steps_text(steps: &[(Step, u64)], sum: u64) -> String {
     format!("{} = {}", steps.join(" + "), ms(sum))
 }
 
-/// A segment, with its share of what the device's memory moves.
+/// A segment, with its share of the device's memory bandwidth.
 pub fn segment_text(segment: &SegmentProfile, memory_bandwidth: Option<f64>) -> String {
     let mut parts = vec![format!("{} launches", segment.launches)];
     if let Some(ns) = segment.device_ns {
@@ -64,7 +64,7 @@ pub fn segment_text(segment: &SegmentProfile, memory_bandwidth: Option<f64>) -> 
     format!("{}: {}", segment.name, parts.join(" · "))
 }
 
-/// What the simulated device counted, for each row.
+/// Counters of the simulated device, per row.
 fn counted(figures: Option<millpond_memory::driver::LaunchFigures>, rows: u64) -> Option<String> {
     let figures = figures.filter(|_| rows > 0)?;
     let per_row = |count: u64| format!("{:.3}", count as f64 / rows as f64);
@@ -77,7 +77,7 @@ fn counted(figures: Option<millpond_memory::driver::LaunchFigures>, rows: u64) -
     ))
 }
 
-/// A kernel with what its blocks need.
+/// A kernel, with the resources of its blocks.
 pub fn kernel_text(kernel: &KernelProfile) -> String {
     let shared = u64::from(kernel.static_shared_bytes) + u64::from(kernel.dynamic_shared_bytes);
     let mut parts = vec![
@@ -96,7 +96,7 @@ pub fn kernel_text(kernel: &KernelProfile) -> String {
     format!("{}{place}: {}", kernel.name, parts.join(" · "))
 }
 
-/// A line as a metric. Lines do not add up: every run has its own.
+/// A line as a metric. Lines are not aggregated: every run has its own.
 #[derive(Debug)]
 pub(super) struct Line(pub String);
 

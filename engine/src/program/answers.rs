@@ -1,14 +1,14 @@
-//! What earlier runs of a plan waited for, taken for granted by later ones, and checked before their results leave.
+//! Device counts that earlier runs of a plan waited for: later runs assume them, and check them before results leave.
 //!
 //!   first run     launch ─► control block ── waits ──► 4,711 rows ─────────────── kept with the plan ─┐
 //!   later ones    launch ─► control block ── copied, no wait ─► … ─► last wait: still 4,711? ◄───┘
 //!                      └──► go on with 4,711                                │ yes: the result leaves
 //!                                                                           └ no: nothing is kept; again, and wait
 //!
-//! Holds    for runs of one plan over columns that stay: what is asked there has the same answer each time, unless sums of floats decide.
-//! Safe     an answer that is too small makes kernels leave rows out, since they never pass an upper bound; one that is too large lets them
-//!          see the count on the device. Nothing is read or written that is not there, and the check tells.
-//! Waits    none of its own: the copies come before that of the result.
+//! Holds    for runs of one plan over unchanged columns: each question has one answer, unless sums of floats decide it.
+//! Safe     with an answer that is too small, kernels omit rows, since they never pass an upper bound; with one that is
+//!          too large, they read the count on the device. No access is out of bounds, and the check finds both.
+//! Waits    none of its own: the copies precede the copy of the result.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -21,37 +21,38 @@ use millpond_memory::PinnedBuffer;
 
 use crate::program::failure::{Failure, control_words, flagged};
 
-/// A plan whose answers have changed so often is one where everybody waits.
+/// Number of wrong answers after which a plan stops reusing answers.
 const SURPRISES: u32 = 3;
 
-/// What a segment asks of the device.
+/// Value that a segment reads back from the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Question {
-    /// How many rows parts have.
+    /// Row counts of parts.
     Rows,
-    /// How many rows the only part of a segment has, so that it gets no more room: see [`keep_room`](super::run::Run::keep_room).
+    /// Row count of a segment's only part; later runs allocate no more for it: see
+    /// [`keep_room`](super::run::Run::keep_room).
     Room,
-    /// How many rows an expansion has.
+    /// Row count of an expansion.
     Pairs,
-    /// How many items were found in the texts of rows.
+    /// Number of items found in the texts of rows.
     Hits,
-    /// How many groups a table has.
+    /// Number of groups in a table.
     Groups,
-    /// How many rows found no room in a table.
+    /// Number of rows that did not fit into a table.
     Leftover,
-    /// How many rows passed, with or without room.
+    /// Number of rows that passed, whether or not they fit.
     Passed,
     /// Whether an error was raised.
     Raised,
 }
 
-/// A question of a segment, and the how many-th of its kind.
+/// A segment's n-th question of a kind.
 pub type Site = (usize, Question, u32);
 
-/// The words in the control blocks that are asked for; fails where one of them holds an error.
+/// Reads the requested words from control blocks; fails if one of them holds an error.
 pub type Reading = fn(&[u8]) -> Result<Vec<u64>, Failure>;
 
-/// The answers that runs of a plan have had.
+/// Answers that earlier runs of a plan received.
 #[derive(Default)]
 pub struct Answers {
     known: Mutex<Known>,
@@ -61,11 +62,11 @@ pub struct Answers {
 #[derive(Default)]
 pub(super) struct Known {
     pub words: HashMap<Site, Vec<u64>>,
-    /// What operators keep of their segments, in their own words.
+    /// Operators' own data about their segments.
     pub things: HashMap<usize, Thing>,
 }
 
-/// What an operator keeps of a segment.
+/// An operator's own data about a segment.
 pub type Thing = Arc<dyn Any + Send + Sync>;
 
 impl Answers {
@@ -73,23 +74,23 @@ impl Answers {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets them, since one was wrong.
+    /// Forgets all answers, because one was wrong.
     pub fn forget(&self) {
         self.surprises.fetch_add(1, Ordering::Relaxed);
         *self.known() = Known::default();
     }
 
-    /// True for a plan whose answers have changed too often.
+    /// True if the plan's answers have changed too often.
     pub(super) fn change(&self) -> bool {
         self.surprises.load(Ordering::Relaxed) >= SURPRISES
     }
 }
 
-/// What one attempt asks.
+/// Questions and answers of one attempt.
 #[derive(Default)]
 pub struct Asked {
     state: Mutex<State>,
-    /// Answers of earlier runs hold, and this one's are kept: it is a first attempt over columns that stay.
+    /// Reuses earlier answers and keeps new ones: set for a first attempt over columns that stay.
     pub(super) holds: bool,
     /// Some answer was assumed.
     pub(super) assumed: AtomicBool,
@@ -103,13 +104,13 @@ pub(super) struct State {
     /// Control blocks, copied one after the other up to `end`.
     pub copied: Option<PinnedBuffer>,
     pub end: usize,
-    /// What sinks have left for segments that do not read theirs.
+    /// Data that sinks leave for segments that do not read their rows.
     pub left: HashMap<usize, Thing>,
-    /// Answers that were taken over, while some of them are to be wrong.
+    /// Number of reused answers, some of which `debug_surprises` falsifies.
     pub taken_over: usize,
 }
 
-/// An answer that was assumed, and where the true one will be.
+/// An assumed answer, and the location of the true one.
 pub(super) struct Check {
     pub at: Range<usize>,
     pub read: Reading,
@@ -117,7 +118,7 @@ pub(super) struct Check {
 }
 
 impl Asked {
-    /// For an attempt of which answers `hold` or not.
+    /// State of an attempt; `hold` if it may reuse earlier answers.
     pub fn new(hold: bool) -> Self {
         Self { holds: hold, ..Self::default() }
     }
@@ -131,16 +132,16 @@ impl Asked {
         self.state().checks.is_empty()
     }
 
-    /// True if some answer was assumed: a failure may come from that.
+    /// True if some answer was assumed: a failure may result from it.
     pub fn has_assumed(&self) -> bool {
         self.assumed.load(Ordering::Relaxed)
     }
 }
 
-/// The rows of each control block.
+/// Row count of each control block.
 ///
 /// # Errors
-/// The error that one of them holds.
+/// The error that one of the blocks holds.
 pub fn rows_of_each(blocks: &[u8]) -> Result<Vec<u64>, Failure> {
     let rows = |block: &[u8]| {
         let (error, rows) = control_words(block)?;
@@ -150,10 +151,10 @@ pub fn rows_of_each(blocks: &[u8]) -> Result<Vec<u64>, Failure> {
     blocks.chunks(CONTROL_BYTES as usize).map(rows).collect()
 }
 
-/// Nothing but that no error was raised.
+/// Checks only that no error was raised.
 ///
 /// # Errors
-/// The error that was.
+/// The error that was raised.
 pub fn no_error(block: &[u8]) -> Result<Vec<u64>, Failure> {
     flagged(control_words(block)?.0)?;
     Ok(vec![])

@@ -1,9 +1,9 @@
-//! Asks the device for numbers that decide what comes next: waits for them, or goes on with what earlier runs found.
+//! Reads numbers from the device that decide the next step: waits for them, or continues with those of an earlier run.
 //!
 //!   ask(segment, question, control block) ─┬─ a first run: awaited, kept          see [`answers`](super::answers)
-//!                                          └─ known: copied for the check, gone on with at once
+//!                                          └─ known: copied for the check, used at once
 //!
-//! Waits    a first run for each question; a later one for none.
+//! Waits    in a first run, once for each question; in later runs never.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,11 +16,12 @@ use crate::program::answers::{Answers, Check, Question, Reading, Site, State, Th
 use crate::program::failure::Failure;
 use crate::program::run::Run;
 
-/// Control blocks that a run copies for a check at its end; what is asked beyond waits as in a first run.
+/// Maximum number of control blocks copied for the final check; further questions wait as in a first run.
 const CHECKS: usize = 256;
 
 impl Run {
-    /// What `read` finds in the control blocks `views`, which are written on `stream`: as an earlier run found it, or awaited.
+    /// Returns what `read` finds in the control blocks `views`, written on `stream`: known from an earlier run, or
+    /// awaited.
     pub async fn ask(
         &self,
         (segment, question): (usize, Question),
@@ -31,7 +32,8 @@ impl Run {
         self.ask_below((segment, question), u64::MAX, views, read, stream).await.map(|(words, _)| words)
     }
 
-    /// The same, where an earlier answer serves only if none of its words exceeds `most`. True if it was assumed.
+    /// Like [`ask`](Self::ask), but reuses an earlier answer only if none of its words exceeds `most`. The flag is true
+    /// if the answer was assumed.
     pub async fn ask_below(
         &self,
         (segment, question): (usize, Question),
@@ -61,13 +63,13 @@ impl Run {
         Ok((words, false))
     }
 
-    /// The answers of earlier runs, where they hold.
+    /// Answers of earlier runs, if this attempt may reuse them.
     fn answers(&self) -> Option<&Answers> {
         let answers = &self.prepared.answers;
         (self.results.asked.holds && !answers.change()).then_some(answers)
     }
 
-    /// True for those answers taken over that an option wants wrong.
+    /// Counts a reused answer; true if `debug_surprises` falsifies it.
     pub fn is_to_be_wrong(&self) -> bool {
         let each = self.options.debug_surprises;
         let mut state = self.results.asked.state();
@@ -75,7 +77,7 @@ impl Run {
         each > 0 && state.taken_over.is_multiple_of(each)
     }
 
-    /// The next question of its kind in this segment.
+    /// Site of the segment's next question of this kind.
     fn site(&self, segment: usize, question: Question) -> Site {
         let mut state = self.results.asked.state();
         let turn = state.turns.entry((segment, question)).or_default();
@@ -83,12 +85,12 @@ impl Run {
         (segment, question, *turn - 1)
     }
 
-    /// Keeps an answer for later runs, once this one has ended well.
+    /// Keeps an answer for later runs; stored when this run succeeds.
     fn answer(&self, site: Site, words: Vec<u64>) {
         self.results.asked.state().found.words.insert(site, words);
     }
 
-    /// The last `asked` questions are one in a later run, which has learnt what came of them: with this answer.
+    /// Merges the last `asked` questions into one with the answer `words`: a later run asks only once.
     pub fn answer_at_once(&self, (segment, question): (usize, Question), asked: u32, words: Vec<u64>) {
         let mut state = self.results.asked.state();
         let State { turns, found, .. } = &mut *state;
@@ -99,7 +101,7 @@ impl Run {
         found.words.insert((segment, question, first), words);
     }
 
-    /// Keeps that a part of a segment has so many rows: if no other part comes, later runs give it no more room.
+    /// Keeps the row count of a segment's part. If the segment has no other part, later runs allocate no more for it.
     pub fn keep_room(&self, segment: usize, rows: u64) {
         let site = (segment, Question::Room, 0);
         if self.answers().is_some_and(|answers| answers.known().words.contains_key(&site)) {
@@ -109,15 +111,15 @@ impl Run {
         state.found.words.entry(site).and_modify(Vec::clear).or_insert_with(|| vec![rows]);
     }
 
-    /// How many rows the only part of a segment had in an earlier run.
+    /// Row count of the segment's only part in an earlier run.
     pub fn known_room(&self, segment: usize) -> Option<u64> {
         let words = self.answers()?.known().words.get(&(segment, Question::Room, 0)).cloned()?;
         let [rows] = words.as_slice() else { return None };
         Some(if self.is_to_be_wrong() { wrong(*rows) } else { *rows })
     }
 
-    /// Goes on with `words`, which the control blocks `views` will be seen to hold before the result leaves. False if there is no
-    /// place for another check.
+    /// Continues with `words`; [`check`](Self::check) compares them with the control blocks `views` before the result
+    /// leaves. False if there is no room for another check.
     pub fn assume(
         &self,
         words: Vec<u64>,
@@ -148,38 +150,38 @@ impl Run {
         Ok(true)
     }
 
-    /// What an operator has kept of a segment in an earlier run.
+    /// An operator's data about a segment from an earlier run.
     pub fn known<T: Send + Sync + 'static>(&self, segment: usize) -> Option<Arc<T>> {
         let thing = self.answers()?.known().things.get(&segment).cloned()?;
         thing.downcast().ok()
     }
 
-    /// Keeps something of a segment for later runs, once this one has ended well.
+    /// Keeps an operator's data about a segment for later runs; stored when this run succeeds.
     pub fn keep_known(&self, segment: usize, thing: Thing) {
         self.results.asked.state().found.things.insert(segment, thing);
     }
 
-    /// Leaves something of a segment for later ones of this attempt, which do not read what it gives.
+    /// Leaves data about a segment for later segments of this attempt that do not read its rows.
     pub fn leave(&self, segment: usize, thing: Thing) {
         self.results.asked.state().left.insert(segment, thing);
     }
 
-    /// What segment `segment` has left.
+    /// Data that segment `segment` has left.
     pub fn left<T: Send + Sync + 'static>(&self, segment: usize) -> Option<Arc<T>> {
         let left = self.results.asked.state().left.get(&segment).cloned();
         left.and_then(|thing| thing.downcast().ok())
     }
 
-    /// Makes what comes next on `stream` come after the copies of what is to be checked.
+    /// Orders later work on `stream` after the copies for the check.
     pub fn check_before(&self, stream: &Stream) -> Result<(), Failure> {
         let state = self.results.asked.state();
         Ok(state.copied.as_ref().map_or(Ok(()), |copied| copied.goes_before(stream))?)
     }
 
-    /// Looks whether what was assumed is so, and keeps what was found for later runs.
+    /// Checks the assumed answers, and keeps the new ones for later runs.
     ///
     /// # Errors
-    /// [`Failure::Surprise`] if it is not.
+    /// [`Failure::Surprise`] if an assumption was wrong.
     pub async fn check(&self) -> Result<(), Failure> {
         let asked = &self.results.asked;
         let State { found, checks, copied, .. } = std::mem::take(&mut *asked.state());
@@ -204,7 +206,7 @@ impl Run {
     }
 }
 
-/// Another answer, too large or too small.
+/// A falsified answer, too large or too small.
 fn wrong(word: u64) -> u64 {
     if word.is_multiple_of(2) { word / 2 + 1 } else { word * 3 }
 }

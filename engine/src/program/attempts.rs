@@ -1,8 +1,8 @@
-//! Runs a program attempt after attempt, with what each one has learnt.
+//! Runs a program in attempts, each with the lessons of the earlier ones.
 //!
-//!   attempt ─► value outside its range · dictionary larger than planned · no memory ─► lesson ─► next attempt, 12 at most
+//!   attempt ─► value out of range · dictionary larger than planned · no memory ─► lesson ─► next attempt, up to 12
 //!
-//! Nothing has left the device when an attempt begins again, and nothing of it is kept but the values of dictionaries.
+//! No row has left the device when an attempt is repeated, and only the values of dictionaries are kept.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,18 +30,18 @@ use crate::program::segments::Program;
 use crate::result::results::Output;
 use crate::subqueries::Subqueries;
 
-/// A program that a border runs, and what its runs leave to later ones.
+/// Program that a border node runs, and its state for later runs.
 pub(crate) trait Runs {
     /// The device.
     fn engine(&self) -> &Arc<Engine>;
-    /// The structure of its plan.
+    /// Key of its plan's structure.
     fn key(&self) -> PlanKey;
     /// The program.
     ///
     /// # Errors
     /// Why its plan has none.
     fn program(&self) -> Result<&Arc<Program>, Failure>;
-    /// The program, prepared with these lessons over its sources as they were opened.
+    /// The program, prepared with `lessons` over the opened sources.
     ///
     /// # Errors
     /// Why the program has no form over its sources' columns.
@@ -53,17 +53,17 @@ pub(crate) trait Runs {
     ) -> Result<Arc<Prepared>, Failure>;
     /// Keeps the result on the device; `None` if the result is downloaded.
     fn keeper(&self) -> Option<&dyn Keeps>;
-    /// Where subqueries have their values, in this copy of the plan.
+    /// Values of subqueries in this copy of the plan.
     fn subqueries(&self) -> &Subqueries;
-    /// Its files, as the planning of this copy has seen them.
+    /// Snapshots of its files, as the planning of this copy has seen them.
     fn looks(&self) -> Option<Arc<Looks>>;
-    /// Counts a run as under way until it is dropped.
+    /// Counts a run as active until the returned guard is dropped.
     fn under_way(&self) -> Box<dyn Send + Sync>;
-    /// Where runs tell what a user should hear of.
+    /// Receiver of notes to the user.
     fn notes(&self) -> Arc<dyn Notes>;
 }
 
-/// Runs what `border` runs, attempt after attempt.
+/// Runs the program of `border`, attempt after attempt.
 pub(crate) async fn run(
     border: &impl Runs,
     context: &Arc<TaskContext>,
@@ -89,7 +89,7 @@ pub(crate) async fn run(
         };
         let Some(ended) = attempts.learn(&attempt, ended)? else { continue };
         if attempts.lessons.strings != remembered {
-            // What did not go well is not worth remembering.
+            // The string forms of a failed run are not remembered.
             let strings = if ended.is_ok() { attempts.lessons.strings } else { StringForm::default() };
             engine.learnt.learn(key, |known| known.strings.clone_from(&strings));
         }
@@ -99,7 +99,7 @@ pub(crate) async fn run(
         }
         return ended;
     }
-    // What the last one lacked, however little it took, or else what it learnt.
+    // The last attempt's trouble, if it had any; otherwise that plans kept changing.
     Err(trouble.map(Failure::Trouble).unwrap_or_else(|| {
         Failure::trouble(format!(
             "gave up after {MAX_ATTEMPTS} attempts: what is planned from the values kept changing"
@@ -107,11 +107,11 @@ pub(crate) async fn run(
     }))
 }
 
-/// Attempts at running one program: what they share.
+/// State shared by the attempts at running one program.
 struct Attempts<'o> {
     context: Arc<RunContext>,
     out: &'o Output,
-    /// What the next one begins with.
+    /// Lessons for the next attempt.
     lessons: Lessons,
 }
 
@@ -119,7 +119,7 @@ impl Attempts<'_> {
     async fn begin(&mut self, border: &impl Runs) -> Result<Run, Failure> {
         let (program, tally) = (border.program()?, &self.context.tally);
         loop {
-            // Side by side: what is read first for one source does not wait for the others.
+            // Sources open concurrently: none waits for another's first reads.
             let opening = program.sources.iter().enumerate().map(|(number, source): (usize, &Arc<dyn Source>)| {
                 let needed = self.lessons.strings.needed_of(number);
                 let (streams_out, piecewise) = (program.streams_out(), self.lessons.piecewise);
@@ -129,7 +129,7 @@ impl Attempts<'_> {
             let strings = &mut self.lessons.strings;
             opened.iter().enumerate().for_each(|(number, source)| strings.settle(number, source.texts()));
             let prepared = tally.preparing(|| border.prepared(&opened, &mut self.lessons, tally))?;
-            // Where an expression needs the dictionary of a column that has none, the source is opened with one.
+            // If an expression needs the dictionary of a column without one, the source is opened again, with one.
             let strings = &self.lessons.strings;
             let mut lacking = opened.iter().enumerate().filter(|(number, source)| {
                 source.texts().is_some_and(|texts| !texts.is_disjoint(&strings.needed_of(*number)))
@@ -140,10 +140,10 @@ impl Attempts<'_> {
         }
     }
 
-    /// Takes over what `attempt` has taught before it failed; gives how it ended, if there is no use in another one.
+    /// Takes the lessons of a failed `attempt`; returns its outcome if another attempt is useless.
     ///
     /// # Errors
-    /// The attempt's, where the next one would fail, too.
+    /// The attempt's failure, if the next one would fail, too.
     fn learn(&mut self, attempt: &Run, ended: Result<(), Failure>) -> Result<Option<Result<(), Failure>>, Failure> {
         let lessons = &mut self.lessons;
         let nothing_left = self.out.sent.load(Ordering::Relaxed) == 0;
@@ -153,7 +153,7 @@ impl Attempts<'_> {
             _ => true,
         };
         match ended {
-            // What follows from a wrong answer may be any failure.
+            // A wrong assumption can cause any failure.
             Err(failure) if attempt.results.asked.has_assumed() && nothing_left && is_ours(&failure) => {
                 attempt.prepared.answers.forget();
                 lessons.asks = true;
@@ -167,10 +167,10 @@ impl Attempts<'_> {
                 }
             }
             Err(Failure::Texts(columns)) if nothing_left => lessons.strings.texts.extend(columns),
-            // The dictionaries have their values by now.
+            // The dictionaries are complete by now.
             Err(Failure::Ranks) => {}
             Err(Failure::Arena) if nothing_left => lessons.arena_times = attempt.reached.larger_arenas()?,
-            // Columns that stay may go once this run reads them no more.
+            // Resident columns can be evicted once this run no longer reads them whole.
             Err(failure)
                 if failure.wants_less() && nothing_left && !lessons.piecewise && attempt.reads_whole_columns() =>
             {
@@ -195,14 +195,14 @@ impl Attempts<'_> {
     }
 }
 
-/// How often a run begins again with what it has learnt.
+/// Maximum number of attempts of a run.
 const MAX_ATTEMPTS: usize = 12;
 
-/// One attempt: all segments, and the result on its way out.
+/// One attempt: runs all segments and sends the result.
 async fn run_once(run: &Arc<Run>, keeper: Option<&dyn Keeps>) -> Result<(), Failure> {
     let stream = run.engine.streams.take(&run.scope)?;
     let Some(result) = Schedule::new(run, &stream).result().await? else { return Ok(()) };
-    // The first wait for the result is one for what was assumed, too.
+    // The first wait for the result also covers the copies for the check.
     run.check_before(&stream)?;
     if let Some(keeper) = keeper
         && stays(run, keeper, &result, &stream).await?
@@ -224,10 +224,10 @@ async fn run_once(run: &Arc<Run>, keeper: Option<&dyn Keeps>) -> Result<(), Fail
     run.results.send_kept().await
 }
 
-/// True if the result stays on the device. Where there is no room for it there, it comes home.
+/// True if the result stays on the device. If it does not fit there, it is downloaded.
 async fn stays(run: &Arc<Run>, keeper: &dyn Keeps, result: &Given, stream: &Stream) -> Result<bool, Failure> {
     let program = &run.prepared.program;
-    // Of rows that may not leave there are more on the device.
+    // With a row limit or an offset, the device holds rows that do not belong to the result.
     if program.row_limit.is_some() || program.row_offset > 0 {
         return Ok(false);
     }
@@ -241,7 +241,7 @@ async fn stays(run: &Arc<Run>, keeper: &dyn Keeps, result: &Given, stream: &Stre
     let kept = async {
         let parts = result.parts.iter().map(lend).collect::<Result<Vec<_>, Failure>>()?;
         let Some(looked) = keeper.look(run, &parts, stream).await? else { return Ok(false) };
-        // What is kept is seen by other statements.
+        // Other statements see kept rows, so the assumptions are checked first.
         run.check().await?;
         looked.keep().await
     };

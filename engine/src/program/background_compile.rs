@@ -1,12 +1,12 @@
-//! Pipelines that are compiled beside the run, before it asks for them.
+//! Compiles pipelines concurrently with the run, before they are requested.
 //!
 //!   attempt begins   every segment that reads an upload and probes nothing        one module
-//!   pass begins      the segment whose builds are there, while its rows are read   one module
+//!   pass begins      the segment whose builds are done, while its rows are read   one module
 //!   first extent     the segment that reads this one's result                      one module
 //!
-//! Guess   a pipeline's shape may depend on values that were not read yet, on the size of a dictionary say. Then the guess is
-//!         of no use, and what is needed is compiled when it is asked for. Nothing depends on a guess.
-//! Waits   whoever asks for a pipeline that is under way waits for it.
+//! Guess   a pipeline's shape may depend on values that were not read yet, for example on the size of a dictionary. A
+//!         wrong guess is unused, and the right pipeline is compiled on request. Nothing depends on a guess.
+//! Waits   a request for a pipeline that is being compiled waits for it.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::program::run::Run;
 use crate::program::segments::Origin;
 
 impl Run {
-    /// Begins to compile what depends on no other segment.
+    /// Starts to compile the segments that depend on no other segment.
     pub fn compile_ahead(self: &Arc<Self>) {
         let mut specs = Vec::new();
         for (index, segment) in self.prepared.program.segments.iter().enumerate() {
@@ -34,12 +34,12 @@ impl Run {
         self.compile(specs);
     }
 
-    /// Begins to compile the segments that read what a segment gives, now that this is known.
+    /// Starts to compile the segments that read only the result of segment `index`, which is known now.
     pub fn compile_after(self: &Arc<Self>, index: usize, prepared: &PreparedSegment) {
         let mut specs = Vec::new();
         for (next, segment) in self.prepared.program.segments.iter().enumerate() {
             let alone = matches!(&segment.origin, Origin::Segments(from) if from[..] == [index]);
-            // Of a source that is read in parts the first one is enough for a guess.
+            // For a source that is read in parts, the first part is enough for a guess.
             let is_known = self.shapes().contains_key(&next);
             if !alone || is_known || self.prepared.program.probed(next).next().is_some() {
                 continue;
@@ -58,24 +58,24 @@ impl Run {
             return;
         }
         let pipelines = Arc::clone(&self.engine.pipelines);
-        // Whoever asks for a pipeline that has an error meets the error there.
+        // An error of a pipeline surfaces when the pipeline is requested.
         let compile = move || pipelines.prepare(&specs);
         tokio::task::spawn_blocking(profile::beside_call("compiler", PREPARE, compile));
     }
 }
 
 impl SegmentRun {
-    /// Begins to compile this segment, whose builds are there.
+    /// Starts to compile this segment, whose builds are complete.
     pub fn compile_ahead(&self) {
         if self.run.prepared.program.probed(self.index).next().is_some() {
             self.run.compile(self.guess());
         }
     }
 
-    /// What it will ask for, as far as can be told; nothing if it cannot be.
+    /// Pipelines that this segment will probably request; empty if unknown.
     fn guess(&self) -> Vec<PipelineSpec> {
         if self.compiled_before().is_some() {
-            // An earlier run has compiled it, most likely for the same.
+            // An earlier run has compiled it, most likely in the same shape.
             return Vec::new();
         }
         match self.shape_of(0) {

@@ -1,9 +1,9 @@
-//! What a build side is once it is built: its rows and their table, held, moved to the host, and given to the segments that probe it.
+//! A completed build side: its rows and their table, spillable to the host, and read by the segments that probe it.
 //!
 //!   join's run ─► Build ── waits ──► memory runs out ──► pinned host memory
 //!                   └── on_device() ──► Built ──► table, lists, columns and marks as inputs of launches
 //!
-//! Memory   rows, table and lists are promised by the governor as one; marks of rows with a match beside them, once they are asked for.
+//! Memory   rows, table and lists share one reservation; marks of matched rows have their own, from their first use.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,24 +21,24 @@ use crate::program::context::RunContext;
 use crate::program::failure::Failure;
 use crate::program::part::Part;
 
-/// How one key is represented on both sides.
+/// Representation of one key on both sides.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KeyForm {
     /// The build side's type.
     pub ty: Ty,
-    /// Where both sides' strings meet, if they have dictionaries of their own.
+    /// Dictionary that merges both sides' strings, if each side has its own.
     pub(crate) merged: Option<DictionaryId>,
-    /// Strings of which one side has no dictionary: both are texts.
+    /// Strings where at least one side has no dictionary: both sides are texts.
     pub(crate) text: bool,
 }
 
 impl KeyForm {
-    /// True where the key is the build side's own column, not codes into another dictionary or texts.
+    /// True if the key is the build side's own column, not codes into another dictionary or texts.
     pub fn is_own(&self) -> bool {
         self.merged.is_none() && !self.text
     }
 
-    /// Takes over what is known of the build side's column by now, where the key is one.
+    /// Takes over the current value range of the build side's column, if the key is a plain column.
     pub fn narrowed(&mut self, expr: &Arc<dyn PhysicalExpr>, columns: &[ColumnInfo]) {
         let column = expr.downcast_ref::<Column>().and_then(|column| columns.get(column.index()));
         if let (None, Some(Ok(ty))) = (self.merged, column.map(ColumnInfo::ty))
@@ -50,7 +50,7 @@ impl KeyForm {
     }
 }
 
-/// One part of all keys of a join, by a hash that both sides agree on.
+/// One part of a join's keys, by a hash that both sides share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeySlice {
     pub index: u32,
@@ -65,23 +65,23 @@ impl KeyForm {
     }
 }
 
-/// What is known of a build side.
+/// Known properties of a build side.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BuildForm {
     /// The segment that builds.
     pub build: usize,
-    /// The build side's columns, as the plan has them.
+    /// The build side's columns, as planned.
     pub columns: Vec<ColumnInfo>,
     pub table: TableSpec,
     pub keys: Vec<KeyForm>,
-    /// Some key has several rows: true until it is known.
+    /// Some key has several rows; true while unknown.
     pub has_duplicates: bool,
     pub has_null_keys: bool,
-    /// It is known to have no rows at all.
+    /// Known to have no rows.
     pub is_empty: bool,
 }
 
-/// What a building segment has built: rows and table, on the device or, while nobody probes them, in host memory.
+/// Result of a building segment: rows and table, on the device or, while unused, in host memory.
 pub struct Build {
     place: Place,
     shape: Arc<Shape>,
@@ -92,21 +92,21 @@ enum Place {
     Anywhere(SpillHandle),
 }
 
-/// All that is known of a build side but where it lies.
+/// Properties of a build side, except its location.
 struct Shape {
     /// The rows; `None` if there are none.
     part: Option<(OutputLayout, Vec<ColumnInfo>, Vec<Option<usize>>)>,
-    /// How many there are, as far as the host knows: the device does.
+    /// Upper bound of the row count on the host; the device has the exact count.
     rows: u64,
     table: TableLayout,
     /// The table has lists.
     lists: bool,
     form: BuildForm,
-    /// Which rows have found a match, once a full join asks.
+    /// Marks of rows with a match; allocated when a full join needs them.
     marks: Mutex<Option<(DeviceBuffer, Reservation)>>,
 }
 
-/// A build side on the device, where it stays as long as this lives.
+/// A build side on the device, resident as long as this value exists.
 pub struct Built {
     /// The rows; `None` if there are none.
     part: Option<Part>,
@@ -116,8 +116,8 @@ pub struct Built {
 }
 
 impl Build {
-    /// A build side: the rows of `part`, if there are any, and `table` with its lists, which wait on the device or, where memory is
-    /// short, elsewhere.
+    /// A build side of `table`, its lists, and the rows of `part`, if there are any. They stay on the device or, if
+    /// memory is short, on the host.
     pub fn new(
         run: &RunContext,
         part: Option<Part>,
@@ -139,7 +139,7 @@ impl Build {
         Ok(Self { place: waiting(run, views, promises)?, shape: Arc::new(shape) })
     }
 
-    /// Brings the build side back to the device, if it had left.
+    /// Copies the build side back to the device, if it was spilled.
     pub fn on_device(&self, stream: &Stream) -> Result<Built, Failure> {
         let (mut views, resident) = match &self.place {
             Place::Device { views, .. } => (views.clone(), None),
@@ -167,7 +167,7 @@ impl Built {
         let column = match &self.part {
             Some(part) => part.input(index)?,
             None => {
-                // Nothing is ever looked up in it; it needs an address all the same.
+                // Nothing is looked up in an empty build side; the launch needs an address all the same.
                 let anything = self.table.table.view(0..64)?;
                 let nullable =
                     self.form().columns.get(index).and_then(|column| column.ty().ok()).is_some_and(|ty| ty.nullable);
@@ -199,7 +199,7 @@ impl Built {
         Ok(Some(extent))
     }
 
-    /// The marks of its rows, none set at first; `None` if it has no rows.
+    /// The marks of its rows, initially clear; `None` if it has no rows.
     pub fn marks(&self, run: &RunContext, stream: &Stream) -> Result<Option<DeviceView>, Failure> {
         if self.part.is_none() {
             return Ok(None);
@@ -215,16 +215,16 @@ impl Built {
         Ok(Some(view))
     }
 
-    /// The bits of the marks, if any row of the probe side has come by.
+    /// The bits of the marks, if any row of the probe side was processed.
     pub fn marked(&self) -> Result<Option<DeviceView>, Failure> {
         let slot = self.shape.marks.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(slot.as_ref().map(|(marks, _)| mark_bits(marks.as_view(), self.rows_bound())).transpose()?)
     }
 }
 
-/// Lets views leave for host memory while nobody uses them, where the device's memory layer takes them.
+/// Registers views as spillable while unused, if the device's memory layer accepts them.
 fn waiting(run: &RunContext, views: Vec<DeviceView>, promises: Vec<Reservation>) -> Result<Place, Failure> {
-    // One promise stands for all of them.
+    // One reservation covers all views.
     let bytes: usize = views.iter().map(|view| view.len().next_multiple_of(256)).sum();
     drop(promises);
     let promise = run.memory.promise(bytes)?;

@@ -1,13 +1,13 @@
-//! Aggregations that are asked for twice, as by a CTE with two readers, and found once.
+//! Aggregations that a plan contains twice, as for a CTE with two readers, and computes once.
 //!
 //!   WITH c AS (… GROUP BY k) SELECT … FROM c a JOIN c b …      segment 0   scan ─ groups
 //!                                                              segment 1   groups ─ finish ─ build
 //!                                                              segment 2   groups ─ finish ─ probe
 //!
 //! Same     two subtrees whose nodes have equal expressions and read the same files, or the same batches in memory.
-//! Filters  that a join gives to scans while it runs say no more than which rows that join drops anyway. What a join of the
-//!          subtree gives to its own scans may stay; with one of another join its rows are not those of the other subtree.
-//! Else     whatever is not known to be the same is found twice.
+//! Filters  that a join pushes into scans at run time only drop rows that this join drops anyway. Filters of a join
+//!          inside the subtree are accepted; a filter of another join changes the subtree's rows.
+//! Else     subtrees that are not known to be equal are computed twice.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use crate::program::contract::Operators;
 
-/// Whether the rows of `first`, which runs, are those that `second` asks for.
+/// Whether `first`, which runs, produces the rows that `second` needs.
 pub(crate) fn is_same(first: &Arc<dyn ExecutionPlan>, second: &Arc<dyn ExecutionPlan>, operators: &Operators) -> bool {
     if first.name() != second.name() {
         return false;

@@ -1,6 +1,6 @@
-//! What everyone needs who does something for a run: the device, the options, the door to its memory, tags, counts.
+//! State shared by all work of one run: device, options, memory, tags and counts.
 //!
-//! Memory   is taken through one door, which has it promised by the governor first.
+//! Memory   is allocated through one door, which reserves it with the governor first.
 
 use std::sync::Arc;
 
@@ -19,33 +19,33 @@ use crate::program::counts::Tally;
 use crate::subqueries::Subqueries;
 use crate::workers::off_workers;
 
-/// Where a run tells what a user should hear of.
+/// Receiver of notes to the user.
 pub trait Notes: Send + Sync {
-    /// Notes what the CPU took over, once; where fallbacks are to be warned of, as a warning, too.
+    /// Notes once what the CPU took over; also as a warning, if `fallback` demands warnings.
     fn note_once(&self, note: String, fallback: Fallback);
 }
 
-/// What a run works with.
+/// Shared state of one run.
 pub struct RunContext {
     pub engine: Arc<Engine>,
     pub options: MillpondOptions,
     pub task: Arc<TaskContext>,
     pub scope: Scope,
-    /// Under what its buffers are counted, and named when memory runs out.
+    /// Names under which its buffers are counted, and which out-of-memory errors show.
     pub tags: Tags,
-    /// Counts what the run does. Who launches a pipeline of its own adds to [`launches`](Tally::launches).
+    /// Counters of the run. Code that launches a pipeline of its own adds to [`launches`](Tally::launches).
     pub tally: Arc<Tally>,
     pub memory: MemoryDoor,
-    /// Where its subqueries have their values.
+    /// Values of its subqueries.
     pub subqueries: Subqueries,
-    /// Its files, as its planning has seen them.
+    /// Snapshots of its files, as its planning has seen them.
     pub(crate) looks: Option<Arc<Looks>>,
     pub(crate) notes: Arc<dyn Notes>,
-    /// Counts the run as under way until the last of its tasks has let go of this: also those that it has given up.
+    /// Counts the run as active until its last task, an abandoned one included, drops this context.
     _under_way: Option<Box<dyn Send + Sync>>,
 }
 
-/// The kinds of buffers of a run.
+/// Tags for the kinds of buffers of a run.
 pub struct Tags {
     pub extents: Scope,
     pub groups: Scope,
@@ -63,7 +63,7 @@ impl Tags {
 }
 
 impl RunContext {
-    /// For a run on `engine`, whose buffers are counted under `scope`.
+    /// Context of a run on `engine`; its buffers are counted under `scope`.
     pub fn new(
         engine: &Arc<Engine>,
         task: &Arc<TaskContext>,
@@ -87,17 +87,17 @@ impl RunContext {
         }
     }
 
-    /// The same for a run whose subqueries have containers of its own, and whose planning has seen its files.
+    /// Sets the run's own subquery values, and the file snapshots of its planning.
     pub fn planned_with(self, subqueries: &Subqueries, looks: Option<Arc<Looks>>) -> Self {
         Self { subqueries: subqueries.clone(), looks, ..self }
     }
 
-    /// The same for a run that has ended when `under_way` is dropped.
+    /// Sets the guard whose drop ends the run.
     pub fn counted_by(self, under_way: Box<dyn Send + Sync>) -> Self {
         Self { _under_way: Some(under_way), ..self }
     }
 
-    /// For work on a device that belongs to no query's run. The engine is to be told when it has ended.
+    /// Context for device work outside any query's run. The caller notifies the engine when the work has ended.
     pub fn apart(engine: &Arc<Engine>, task: &Arc<TaskContext>) -> Self {
         struct Unheard;
         impl Notes for Unheard {
@@ -106,7 +106,7 @@ impl RunContext {
         Self::new(engine, task, engine.query_scope(), &Arc::default(), Arc::new(Unheard))
     }
 
-    /// Pages of Parquet files go to the device as they are, where it has kernels for them.
+    /// True if Parquet pages are uploaded as they are, where kernels can decode them.
     pub fn decodes_on_device(&self) -> bool {
         match self.options.parquet_decoder {
             ParquetDecoder::Auto => !self.engine.is_simulated(),
@@ -115,12 +115,13 @@ impl RunContext {
         }
     }
 
-    /// What the session's own memory pool holds for this run's bytes on the host: none at first.
+    /// Reservation for this run's host memory in the session's own memory pool; initially empty.
     pub fn host_memory(&self, what: &str) -> HostHold {
         HostHold::new(&format!("millpond {} {what}", self.scope.path()), &self.task.runtime_env().memory_pool)
     }
 
-    /// The pipeline of a spec, noted as used by this run. One that is not there yet is assembled beside the runtime's tasks.
+    /// The pipeline of a spec, counted as used by this run. A new one is assembled outside the runtime's worker
+    /// threads.
     pub fn pipeline(&self, spec: &PipelineSpec) -> Result<Arc<Pipeline>, KernelError> {
         let pipelines = &self.engine.pipelines;
         let pipeline = match pipelines.known(spec) {

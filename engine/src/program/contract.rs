@@ -1,13 +1,14 @@
-//! What a program asks of an operator.
+//! The interface between a program and its operators.
 //!
 //!   plan ─ Cut ─► segments   source → stages → sink
 //!                              │        │        └─ Sink::lower ──► SinkSpec, outputs      Sink::begin ──► SinkRun
 //!                              │        └─ Stage::lower: adds itself to the piece of a kernel, or cuts it in two
-//!                              └─ fed rows, what other segments gave, or the rows of a build side
+//!                              └─ fed rows, other segments' results, or the rows of a build side
 //!
-//! A program knows no operator by name. One that brings a stage or a sink of its own is one folder and one line of the registry.
+//! A program knows no operator by name. An operator with its own stage or sink is one folder and one line of the
+//! registry.
 //!
-//! Waits    stages never. A run of a sink waits where its own header says so.
+//! Waits    stages never. The run of a sink waits where its own header says so.
 //! Memory   a sink's state belongs to its run, and ends with it.
 
 use std::collections::{HashMap, HashSet};
@@ -38,10 +39,10 @@ use crate::program::segments::{Open, Segments};
 use crate::program::tables::HostTable;
 use crate::reason::Reason;
 
-/// How the device nodes of an operator become segments of a program.
+/// Conversion of an operator's device nodes to segments of a program.
 pub trait Cut: Debug + Send + Sync {
-    /// The segments of `node`, the last of them open; `None` if the node is another operator's. At the `top` of a program an
-    /// operator tells [`Segments`] which rows leave, and need not stop them itself.
+    /// The segments of `node`, the last of them open; `None` if the node belongs to another operator. At the `top` of a
+    /// program an operator only registers its row limit with [`Segments`], and need not apply it.
     fn cut(
         &self,
         _node: &Arc<dyn ExecutionPlan>,
@@ -51,18 +52,19 @@ pub trait Cut: Debug + Send + Sync {
         None
     }
 
-    /// Whether two nodes of this operator compute the same of equal inputs; `None` if they are another operator's.
+    /// Whether two nodes of this operator compute equal results from equal inputs; `None` if they belong to another
+    /// operator.
     fn computes_same(&self, _a: &dyn ExecutionPlan, _b: &dyn ExecutionPlan) -> Option<bool> {
         None
     }
 
-    /// Whether two nodes of this operator read the same rows from outside the device. Filters of the numbers in `own` say no more
-    /// than which rows a join of the subtree drops anyway. `None` if they are no such nodes.
+    /// Whether two nodes of this operator read the same rows from outside the device. Filters whose numbers are in
+    /// `own` only drop rows that a join of the subtree drops anyway. `None` for other nodes.
     fn reads_same(&self, _a: &dyn ExecutionPlan, _b: &dyn ExecutionPlan, _own: &HashSet<u64>) -> Option<bool> {
         None
     }
 
-    /// The filter that a node fills in for scans of its own subtree while it runs, by its expression's number.
+    /// Expression number of the filter that a node fills in at run time for scans of its own subtree.
     fn filter_of_scans(&self, _node: &dyn ExecutionPlan) -> Option<u64> {
         None
     }
@@ -71,65 +73,66 @@ pub trait Cut: Debug + Send + Sync {
 /// All operators.
 pub type Operators = Arc<[Arc<dyn Cut>]>;
 
-/// What is known of a source's rows before the first of them is read.
+/// Facts about a source's rows, known before the first row is read.
 #[derive(Debug, Clone)]
 pub struct SourceFacts {
     /// Type, width, base and dictionary of each column, as far as they are proven.
     pub columns: Vec<ColumnInfo>,
-    /// Rows, as far as they are known; 0 when they are not.
+    /// Row count; 0 if unknown.
     pub rows: u64,
     /// Dictionaries that are complete before the run begins, by column.
     pub dictionaries: HashMap<usize, SharedDictionary>,
 }
 
-/// Where rows come from.
+/// Source of a segment's rows.
 pub trait Source: Debug + Send + Sync {
-    /// Begins to read it for one attempt.
+    /// Opens it for one attempt.
     ///
     /// # Errors
     /// Why it cannot be read again.
     fn open<'a>(&'a self, attempt: Opening<'a>) -> BoxFuture<'a, Result<Box<dyn SourceRun>, Failure>>;
 }
 
-/// For what a source is opened.
+/// Parameters for opening a source.
 pub struct Opening<'a> {
     pub context: &'a Arc<RunContext>,
     /// Columns for which an expression needs a dictionary, however many values they have.
     pub needed: HashSet<usize>,
-    /// The rows of an extent leave as soon as they are there: extents should not be large.
+    /// Rows leave as soon as their extent is processed: extents should be small.
     pub streams_out: bool,
-    /// Memory is short: no whole columns.
+    /// Memory is short: whole columns are not read.
     pub piecewise: bool,
 }
 
 /// A source in one attempt.
 pub trait SourceRun: Send + Sync {
-    /// What is known of its columns; `define` numbers the dictionary of a column of strings. Nothing but types is believed where
-    /// values have left their ranges before: then they are `wide`.
+    /// Facts about its columns; `define` numbers the dictionary of a string column. If `wide`, statistics are ignored,
+    /// because values have left their ranges before.
     fn facts(&self, wide: bool, define: &mut dyn FnMut(usize, DataType) -> DictionaryId) -> SourceFacts;
 
-    /// Its string columns without a dictionary, where that is settled; otherwise runs learn which are better off without one.
+    /// String columns without a dictionary, if that is decided; otherwise runs learn which columns are better off
+    /// without one.
     fn texts(&self) -> Option<HashSet<usize>> {
         None
     }
 
-    /// How many different values a column has, if that is known.
+    /// Number of distinct values of a column, if known.
     fn distinct(&self, _column: usize) -> Option<u64> {
         None
     }
 
-    /// What is prepared for one source serves any other with the same stamp in its place: their facts are the same.
+    /// Stamp of its facts: sources with equal stamps have equal facts, and share what is prepared for one of them.
     fn stamp(&self) -> u64 {
         0
     }
 
-    /// True for rows that are read while the run goes on, where no join has still to tell which of them it will drop.
+    /// True if rows are read during the run, and no join's filter for them is still pending.
     fn feeds_freely(&self) -> bool {
         false
     }
 
-    /// A lookup table over the dictionary of column `column`, where it stays on the device beside the column. Otherwise the run uploads
-    /// one of its own.
+    /// A lookup table over the dictionary of column `column`, if it stays on the device beside the column. Otherwise
+    /// the run uploads its own.
     ///
     /// # Errors
     /// The device's.
@@ -143,7 +146,8 @@ pub trait SourceRun: Send + Sync {
         Ok(None)
     }
 
-    /// Gives all rows to segment `to`, of which it is source `number`, from any number of streams. Asked again it gives them again.
+    /// Feeds all rows to segment `to`, as source `number`, from any number of streams. A repeated call feeds them
+    /// again.
     fn extents<'a>(&'a self, number: usize, to: &'a Arc<SegmentRun>) -> BoxFuture<'a, Result<(), Failure>>;
 }
 
@@ -165,25 +169,25 @@ pub trait Stage: Debug + Send + Sync {
         false
     }
 
-    /// True when rows that have been through it leave together with all others, at the end: the CPU cannot go on from one batch.
+    /// True if rows that passed the stage leave together, at the end: the CPU cannot continue from a single batch.
     fn leaves_with_others(&self) -> bool {
         false
     }
 
-    /// The columns that the stage chooses, if choosing is all it does.
+    /// The columns that the stage selects, if it does nothing else.
     fn selection(&self) -> Option<Vec<usize>> {
         None
     }
 
-    /// The same over rows that are on the CPU: where rows leave as they come and the device fails, they go on there. A stage that is
-    /// never alone between a source and a result says [`never_alone`].
+    /// Applies the stage to rows on the CPU, which continues there if the device fails while rows stream out. A stage
+    /// that is never alone between a source and a result calls [`never_alone`].
     ///
     /// # Errors
     /// DataFusion's, as the CPU node has them.
     fn on_cpu(&self, batch: &RecordBatch) -> datafusion::error::Result<RecordBatch>;
 }
 
-/// What a stage answers for rows on the CPU that it never meets there: it looks rows up, or begins with what a sink gave.
+/// Answer of [`Stage::on_cpu`] for a stage that never runs there: it looks rows up, or reads a sink's output.
 ///
 /// # Errors
 /// An internal one, always.
@@ -191,7 +195,7 @@ pub fn never_alone(stage: &dyn Debug) -> datafusion::error::Result<RecordBatch> 
     internal_err!("{stage:?} does not work on one batch at a time")
 }
 
-/// Where a segment's rows go.
+/// Destination of a segment's rows.
 pub trait Sink: Debug + Send + Sync {
     /// Ends the last piece.
     ///
@@ -202,27 +206,27 @@ pub trait Sink: Debug + Send + Sync {
     /// The state of one run.
     fn begin(&self) -> Box<dyn SinkRun>;
 
-    /// True when its rows are in an order.
+    /// True if its rows are ordered.
     fn sorts(&self) -> bool {
         false
     }
 
-    /// True when its rows may leave the program as they come.
+    /// True if its rows may leave the program as they are produced.
     fn passes_rows_on(&self) -> bool {
         false
     }
 
-    /// How many columns it writes that are left out where nothing reads them.
+    /// Number of columns that are written only if something reads them.
     fn columns_on_demand(&self) -> Option<usize> {
         None
     }
 
-    /// The columns that all of several inputs, each the result of such a sink, have in common.
+    /// Common columns of several inputs, each the result of such a sink.
     fn common_columns(&self, _inputs: &[Vec<ColumnInfo>], _dictionaries: &mut Dictionaries) -> Option<Vec<ColumnInfo>> {
         None
     }
 
-    /// Of a sink that builds: the columns that its keys read.
+    /// For a building sink: the columns that its keys read.
     ///
     /// # Errors
     /// Why the keys have no device form.
@@ -235,33 +239,33 @@ pub trait Sink: Debug + Send + Sync {
         Ok(vec![])
     }
 
-    /// Of a sink that builds: true when its keys may be taken in parts, one after the other.
+    /// For a building sink: true if its keys may be processed in parts, one after the other.
     fn may_slice(&self, _keys: &[KeyForm]) -> bool {
         false
     }
 
-    /// True when its groups may be found in parts of their keys, one pass over the input for each.
+    /// True if its groups may be computed in parts of their keys, with one pass over the input for each.
     fn may_take_passes(&self) -> bool {
         false
     }
 }
 
-/// Memory that a sink could do with less of, if its groups were found in parts of their keys.
+/// Memory of a sink that shrinks if its groups are computed in parts of their keys.
 pub struct TableSize {
     pub bytes: usize,
 }
 
-/// A sink while rows go into it.
+/// A sink during a run.
 pub trait SinkRun: Send + Sync {
-    /// Takes the rows of an extent that reach the sink. Where memory ran out, nothing has happened.
+    /// Consumes the rows of an extent that reach the sink. If memory runs out, the call has no effect.
     fn rows<'a>(&'a self, extent: Extent<'a>) -> BoxFuture<'a, Result<(), Failure>>;
 
-    /// A pass over the source has ended.
+    /// Ends a pass over the source.
     fn end_pass<'a>(&'a self, _segment: &'a SegmentRun, _stream: &'a Stream) -> BoxFuture<'a, Result<(), Failure>> {
         ready(Ok(())).boxed()
     }
 
-    /// What the segment gives; `parts` are those it has kept.
+    /// The segment's result; `parts` are those it has kept.
     fn finish<'a>(
         &'a self,
         segment: &'a SegmentRun,
@@ -271,17 +275,17 @@ pub trait SinkRun: Send + Sync {
         ready(segment.given(parts)).boxed()
     }
 
-    /// Rows that would be enough.
+    /// Number of further rows that suffice.
     fn rows_sought(&self, _segment: &SegmentRun) -> u64 {
         u64::MAX
     }
 
-    /// A lookup table of the sink's own, for a launch.
+    /// The sink's own lookup table, for a launch.
     fn lookup(&self, table: &LookupTable, _segment: &SegmentRun, _stream: &Stream) -> Result<LookupInput, Failure> {
         Err(EngineError::internal(format!("a sink without the table {table:?}")).into())
     }
 
-    /// The table that could be cut, where memory has run out.
+    /// Size of the table that could be split by parts of its keys, after memory has run out.
     fn may_cut(&self, _segment: &SegmentRun) -> Option<TableSize> {
         None
     }

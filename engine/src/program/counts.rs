@@ -1,8 +1,8 @@
-//! What a run used: its pipelines, launches of them, the PTX that was generated for them, and what preparing them took.
+//! Resources that a run used: pipelines, their launches, their generated PTX, and the time for preparing them.
 //!
 //!   spec ─► pipeline() ─► noted once ─► pipelines, ptx_instructions in EXPLAIN ANALYZE and in the report
 //!
-//! Modules  kernels of one structure are there once, and count once; so do the functions that they call, however many pipelines do.
+//! Modules  kernels of one structure share a module and count once; so do helper functions that several pipelines call.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,21 +22,21 @@ pub struct Tally {
     /// Segments of the program, and attempts at running it.
     pub segments: AtomicU64,
     pub attempts: AtomicU64,
-    /// Times that a segment, or the piece that fills a join's table, was lowered: to plan, to guess and to run. The program counts
-    /// here.
+    /// Times that a segment, or the piece that fills a join's table, was lowered: to plan, to guess and to run. The
+    /// program adds to this counter.
     pub lowerings: Arc<AtomicU64>,
     /// Times that statistics of a source were computed.
     pub statistics_read: AtomicU64,
-    /// Answers of the device that the run has waited for, and that later runs take over.
+    /// Answers of the device that the run waited for, kept for later runs.
     pub answers_kept: AtomicU64,
-    /// Nanoseconds of the host from a plan to its pipelines: cutting, planning, lowering, finding them or compiling them.
+    /// Host nanoseconds from a plan to its pipelines: cutting, planning, lowering, and finding or compiling them.
     pub prepare_ns: AtomicU64,
     used: Mutex<Used>,
 }
 
 #[derive(Debug, Default)]
 struct Used {
-    /// Held, so that no other pipeline gets the address of one that was forgotten.
+    /// Kept alive, so that no new pipeline reuses the address of a dropped one.
     pipelines: HashMap<usize, Arc<Pipeline>>,
 }
 
@@ -46,7 +46,7 @@ impl Tally {
         used.pipelines.entry(Arc::as_ptr(pipeline) as usize).or_insert_with(|| Arc::clone(pipeline));
     }
 
-    /// Does `work`, which prepares what will be launched, and counts its time.
+    /// Runs `work`, which prepares launches, and counts its time.
     pub fn preparing<T>(&self, work: impl FnOnce() -> T) -> T {
         let _step = recorder::step(PREPARE);
         let began = Instant::now();
@@ -56,7 +56,7 @@ impl Tally {
         done
     }
 
-    /// Pipelines, and instructions in the text of their kernels and of what these call.
+    /// Number of pipelines, and of instructions in their kernels and in the helpers that these call.
     pub fn pipelines(&self) -> (u64, u64) {
         let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         let modules: HashMap<usize, u32> = used.pipelines.values().map(|pipeline| pipeline.module_size()).collect();

@@ -1,6 +1,6 @@
-//! How many rows a piece of several rows for each has, and where each row's begin.
+//! Expansion of rows into several: the number of new rows, and the position of each source row's first.
 //!
-//!   counts 2 0 3 ─► running sums 2 2 5 ─► row 0 of the next piece is of row 0, rows 2 to 4 are of row 2
+//!   counts 2 0 3 ─► running sums 2 2 5 ─► rows 0 and 1 of the next piece belong to row 0, rows 2 to 4 to row 2
 //!
 //! Waits    never: the last sum is on the device.
 
@@ -12,11 +12,11 @@ use millpond_memory::{DeviceView, Stream};
 use crate::program::context::RunContext;
 use crate::program::failure::Failure;
 
-/// How many rows an expansion has.
+/// Number of rows of an expansion.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pairs {
     pub rows: u64,
-    /// Nobody has waited for it: they are taken in one piece, whose rows are counted on the device.
+    /// The count was not awaited: the rows are processed in one piece, and counted on the device.
     pub assumed: bool,
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn running_sums(
     stream: &Stream,
 ) -> Result<Expansion, Failure> {
     let (sums, scratch) = (scan::expansion_bytes(bound) as usize, scan::scratch_bytes(bound) as usize);
-    // One allocation: the sums, and what making them takes.
+    // One allocation for the sums and their scratch space.
     let start = sums.next_multiple_of(256);
     let (buffer, _promise) = run.memory.take(start + scratch, &run.tags.joins, stream)?;
     let (sums, scratch) = (buffer.view(0..sums)?, buffer.view(start..start + scratch)?);

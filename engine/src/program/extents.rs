@@ -1,11 +1,13 @@
 //! One segment while it runs: extents in, through its pieces, into its sink.
 //!
-//!   extent ─► piece ─► … ─► last piece ──┬─ materialise: parts, or home at once
+//!   extent ─► piece ─► … ─► last piece ──┬─ materialise: parts, or rows for the host
 //!               │                        ├─ aggregate: one table, emitted at the end
 //!               └─ cut: rows ─ running sums ─ pairs, some at a time
 //!
-//! Waits    where a cut must know how many pairs there are; where a hash table may be full; for results. In later runs only for these.
-//! Memory   an extent that finds none has had no effect, unless some of its pairs went by already: see [`Failure::Midway`].
+//! Waits    where a cut needs the number of pairs, where a hash table may be full, and for results. Later runs wait
+//!          only for results.
+//! Memory   an extent that runs out of memory has no effect, unless some of its pairs were processed: see
+//!          [`Failure::Midway`].
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -39,16 +41,16 @@ use crate::program::segments::Origin;
 use crate::program::texts::{Made, gives_texts};
 use crate::reason::Reason;
 
-/// Codes of a key are planned for at least this many values.
+/// Minimum number of values that a key's codes are planned for.
 const LEAST_CODES: usize = 16;
-/// Beyond this many values a key's codes have no bound, and groups are hashed.
+/// Number of values beyond which a key's codes have no bound, and groups are hashed.
 pub(crate) const MOST_BOUNDED_CODES: usize = 1 << 16;
-/// Rows that passed a filter are counted, and closed up, where all rows of their extent would take more than this.
+/// Bytes of an extent's part beyond which the rows that passed a filter are counted, and the part is shrunk.
 const ROOMY_BYTES: usize = 16 << 20;
-/// Pairs of rows are taken at least so many at a time.
+/// Minimum number of pairs per launch.
 const LEAST_PAIRS: u64 = 1 << 10;
 
-/// The kernels of a cut.
+/// Pipelines of a cut.
 pub struct CutPipelines {
     rows: Arc<Pipeline>,
     marks: Option<Arc<Pipeline>>,
@@ -56,7 +58,7 @@ pub struct CutPipelines {
     recount: Option<Arc<Pipeline>>,
 }
 
-/// A segment in the kernels' language, for what was known when it was lowered.
+/// A segment's lowering, and the facts that it assumed.
 pub struct Shape {
     columns: Vec<ColumnInfo>,
     rows_hint: Option<u64>,
@@ -64,17 +66,18 @@ pub struct Shape {
     pub lowered: LoweredSegment,
     /// Dictionaries whose codes must stay below a bound, by column.
     bounds: Vec<(usize, usize)>,
-    /// It depends on no build side, part of keys or other segment's columns.
+    /// Independent of build sides, key parts and other segments' columns.
     is_alone: bool,
-    /// The build sides that it was lowered for, by their segments, and the columns that it had to give.
+    /// Build-side forms (by segment) and required output columns that this lowering assumed.
     forms: Vec<BuildForm>,
     like: Option<Vec<ColumnInfo>>,
-    /// How often the segment was lowered in this attempt.
+    /// Number of times the segment was lowered in this attempt.
     lowerings: u32,
 }
 
 impl Shape {
-    /// True when `segment` would be lowered to the same. Its builds, slices and columns to give never change.
+    /// True if lowering `segment` again would give an equal result. Its builds, slices and required columns never
+    /// change.
     fn fits(&self, segment: &SegmentRun, columns: &[ColumnInfo], rows_hint: Option<u64>) -> bool {
         let produced = match (&self.produced, &segment.produced) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
@@ -84,7 +87,7 @@ impl Shape {
         produced && self.rows_hint == rows_hint && self.columns == columns
     }
 
-    /// The same for a segment of another run, which may have found other build sides.
+    /// Like [`fits`](Self::fits), for a segment of another run, which may have other build sides.
     fn serves(&self, segment: &SegmentRun, columns: &[ColumnInfo], rows_hint: Option<u64>) -> bool {
         segment.is_whole()
             && self.fits(segment, columns, rows_hint)
@@ -93,18 +96,18 @@ impl Shape {
     }
 }
 
-/// A segment in the kernels' language, compiled.
+/// A lowered segment with its compiled pipelines.
 pub struct PreparedSegment {
     cuts: Vec<CutPipelines>,
     /// The pipeline with the sink.
     pub pipeline: Arc<Pipeline>,
-    /// Those that the sink's run launches itself.
+    /// Pipelines that the sink's run launches itself.
     beside: Vec<Arc<Pipeline>>,
     shape: Arc<Shape>,
 }
 
 impl PreparedSegment {
-    /// True if it was compiled from this shape.
+    /// True if it was compiled from `shape`.
     pub(crate) fn is(&self, shape: &Arc<Shape>) -> bool {
         Arc::ptr_eq(&self.shape, shape)
     }
@@ -126,28 +129,28 @@ impl Deref for PreparedSegment {
     }
 }
 
-/// What a piece reads.
+/// Input of a piece.
 pub struct PieceInput {
     pub extent: ExtentInput,
     pub expansion: Option<Expansion>,
-    /// Which rows have a pair.
+    /// Marks of rows that have a pair.
     pub marks: Option<LookupInput>,
 }
 
 /// The rows of an extent on their way into a sink.
 pub struct Extent<'a> {
     pub segment: &'a SegmentRun,
-    /// The segment's kernels, and what its sink was lowered to.
+    /// The segment's kernels, and its sink's lowering.
     pub prepared: &'a PreparedSegment,
-    /// What the last piece reads.
+    /// Input of the last piece.
     pub from: PieceInput,
-    /// The stream on which the rows come. What a sink launches over them goes here, too.
+    /// Stream that writes the rows. The sink launches its own kernels over them here, too.
     pub stream: &'a Stream,
-    /// A feeder waits for what the sink waits for.
+    /// Waits count as feeding the device, not as waiting for a result.
     pub feeding: bool,
 }
 
-/// What is left of an extent when its rows have been read.
+/// Context of an extent that remains after its rows were read.
 #[derive(Clone, Copy)]
 pub struct ExtentRest<'a> {
     pub segment: &'a SegmentRun,
@@ -156,7 +159,7 @@ pub struct ExtentRest<'a> {
 }
 
 impl<'a> Extent<'a> {
-    /// The same over other rows of the extent.
+    /// A copy over other rows of the extent.
     pub(crate) fn with_rows(&self, rows: ExtentRows) -> Self {
         let extent = ExtentInput { rows, columns: self.from.extent.columns.clone() };
         let from = PieceInput { extent, expansion: self.from.expansion.clone(), marks: self.from.marks.clone() };
@@ -167,16 +170,16 @@ impl<'a> Extent<'a> {
         ExtentRest { segment: self.segment, prepared: self.prepared, stream: self.stream }
     }
 
-    /// The rows as dense columns, and what their views lead to that was made here; `waits` if the part may have to leave for host
-    /// memory. The extent is let go of.
+    /// Writes the rows as dense columns; also returns the new texts that their views refer to. `waits` if the part may
+    /// have to be spilled to the host. Consumes the extent.
     pub async fn materialise(self, waits: bool) -> Result<(Part, Option<Made<'a>>), Failure> {
         let lowered = &self.prepared.lowered;
         let (part, made) = self.launch_variant(0, u64::MAX, waits).await?;
         Ok((part.arranged(&lowered.outputs, &lowered.at), made))
     }
 
-    /// The same by launch `variant` of several over the same rows, with room for `room` of them, in the order in which they are
-    /// written.
+    /// Like [`materialise`](Self::materialise), by launch `variant` of several over the same rows, with room for `room`
+    /// rows; the columns keep the order in which they are written.
     pub(crate) async fn launch_variant(
         &self,
         variant: u32,
@@ -192,7 +195,7 @@ impl<'a> Extent<'a> {
     pub async fn keep_rows(self) -> Result<(), Failure> {
         let rest = self.rest();
         let rows = self.rows_foreseen();
-        // One more, so that those that find no room show in the count.
+        // One row more, so that an overflow shows in the count.
         let room = rows.map_or(u64::MAX, |rows| rows.saturating_add(1));
         let (part, made) = self.launch_variant(0, room, true).await?;
         let lowered = &self.prepared.lowered;
@@ -210,7 +213,7 @@ impl<'a> Extent<'a> {
         rest.keep_part(part, made, true).await
     }
 
-    /// How many rows will be kept, as an earlier run has found: of the first extent, where that run had no other.
+    /// Expected row count from an earlier run; only for the first extent, and only if that run had no other.
     fn rows_foreseen(&self) -> Option<u64> {
         let segment = self.segment;
         let is_first = segment.foreseen.fetch_add(1, Ordering::Relaxed) == 0;
@@ -220,7 +223,7 @@ impl<'a> Extent<'a> {
 }
 
 impl<'a> ExtentRest<'a> {
-    /// The rows that pass piece `index` of those that the sink's run launches itself, as dense columns that may have to wait.
+    /// Rows that pass piece `index` of those that the sink's run launches itself, as dense columns that may be spilled.
     pub(crate) async fn launch_beside(
         self,
         index: usize,
@@ -233,12 +236,12 @@ impl<'a> ExtentRest<'a> {
         self.segment.materialise(pipeline, piece, from, how, self.stream).await
     }
 
-    /// Keeps a part, without room that its rows do not fill where that is worth it. `waits` as when it was written.
+    /// Keeps a part, and shrinks its buffer to its rows if that is worthwhile. `waits` as when it was written.
     pub async fn keep_part(self, part: Part, made: Option<Made<'_>>, waits: bool) -> Result<(), Failure> {
         let Self { segment, prepared, stream } = self;
         let run = &segment.run;
-        // Of a part of the keys, most rows of an extent are left out; and where memory has run out, or may, room for rows that
-        // are not there is missed elsewhere.
+        // A part of the keys leaves most rows of an extent out; and after memory has run out, or if it may, unused room
+        // is missed elsewhere.
         let is_large = part.layout.bytes > ROOMY_BYTES && prepared.pipeline.compiled().compacts;
         let shrinks = !segment.slices.is_empty() || !run.prepared.lessons.passes.is_empty() || waits && is_large;
         let part = if shrinks { run.shrink(segment.index, part, stream).await? } else { part };
@@ -248,14 +251,14 @@ impl<'a> ExtentRest<'a> {
     }
 }
 
-/// How a piece writes dense columns.
+/// Parameters for writing dense columns.
 #[derive(Clone, Copy)]
 struct Materialised {
-    /// The number of the launch, of several over the same rows.
+    /// Number of the launch, of several over the same rows.
     variant: u32,
-    /// Room for so many rows: if more pass, the first of them.
+    /// Row capacity: if more rows pass, only the first are written.
     room: u64,
-    /// The part may have to leave for host memory.
+    /// The part may have to be spilled to the host.
     waits: bool,
 }
 
@@ -273,7 +276,7 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// What the launch reads, over the rows of `from`.
+    /// The launch's input, over the rows of `from`.
     pub fn input<'i>(&'i self, from: &'i PieceInput) -> Input<'i> {
         Input {
             extents: std::slice::from_ref(&from.extent),
@@ -287,24 +290,24 @@ impl Launch {
     }
 }
 
-/// What a segment of a run begins with.
+/// Initial state of a segment in a run.
 pub struct SegmentStart {
     pub index: usize,
     /// Columns of its source.
     pub columns: Vec<ColumnInfo>,
-    /// What the sink says of itself that ended the segment before.
+    /// Details from the sink of the preceding segment.
     pub produced: Option<Details>,
     pub like: Option<Vec<ColumnInfo>>,
     pub builds: HashMap<usize, Built>,
-    /// Columns beside the rows that it reads: of an aggregation, sorted within the groups that it finishes.
+    /// Lookup columns beside its source rows: for an aggregation, values sorted within the groups that it finishes.
     pub looked_up: Arc<LookedUp>,
-    /// Parts of the keys of joins, by the segment that builds.
+    /// Parts of the keys of joins, by the building segment.
     pub slices: Vec<(usize, KeySlice)>,
     pub rows_hint: u64,
 }
 
 impl SegmentStart {
-    /// Segment `index` over rows of these columns, and nothing else known.
+    /// Segment `index` over rows of these columns, with nothing else known.
     pub fn over(index: usize, columns: Vec<ColumnInfo>) -> Self {
         Self {
             index,
@@ -319,12 +322,12 @@ impl SegmentStart {
     }
 }
 
-/// One segment of a run, while rows go through it.
+/// One segment of a run, while it processes rows.
 pub struct SegmentRun {
     pub run: Arc<Run>,
     pub index: usize,
     start: SegmentStart,
-    /// What it was lowered to last.
+    /// Its latest lowering.
     guessed: Mutex<Option<Arc<Shape>>>,
     prepared: Mutex<Option<Arc<PreparedSegment>>>,
     /// Held by the feeder that prepares it.
@@ -332,10 +335,10 @@ pub struct SegmentRun {
     sink: Box<dyn SinkRun>,
     /// Rows of the source, in this pass.
     rows_in: AtomicU64,
-    /// Passes over the source, one for each part of the table's keys, and which one this is.
+    /// Number of passes over the source, one for each part of the table's keys, and the number of the current pass.
     pub(crate) passes: u32,
     pub(crate) pass: AtomicU32,
-    /// Extents whose rows were kept.
+    /// Number of extents whose rows were kept.
     foreseen: AtomicU32,
     parts: Mutex<Vec<Kept>>,
 }
@@ -366,7 +369,7 @@ impl SegmentRun {
         }
     }
 
-    /// True when enough rows have come: of the result as they come, or of those up to a limit.
+    /// True if enough rows were processed: for a result that streams out, or for a limit.
     pub fn has_enough(&self) -> bool {
         self.sink.rows_sought(self) == 0
     }
@@ -376,7 +379,7 @@ impl SegmentRun {
         self.rows_in.store(0, Ordering::Relaxed);
     }
 
-    /// Goes on where another left off that ran the same segment over another part of the keys.
+    /// Continues where `before` ended, which ran this segment over another part of the keys.
     pub fn after(mut self, before: Option<Arc<SegmentRun>>) -> Result<Self, EngineError> {
         if let Some(before) = before {
             let unfinished = |_| EngineError::internal("a pass has ended when the next one begins");
@@ -386,7 +389,7 @@ impl SegmentRun {
         Ok(self)
     }
 
-    /// The table that could be cut, where memory has run out.
+    /// Size of the table that could be split by parts of its keys, after memory has run out.
     pub fn may_cut(&self) -> Option<TableSize> {
         self.sink.may_cut(self)
     }
@@ -396,12 +399,12 @@ impl SegmentRun {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner).iter().map(Kept::bytes).sum()
     }
 
-    /// The builds that are probed, with their bytes.
+    /// The probed builds, with their bytes.
     pub fn builds(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.builds.iter().map(|(build, built)| (*build, built.bytes()))
     }
 
-    /// True when memory ran out before half of the rows had gone by.
+    /// True if memory ran out before half of the rows were processed.
     pub fn was_early(&self) -> bool {
         match &self.run.prepared.program.segments[self.index].origin {
             Origin::Source(upload) => {
@@ -411,7 +414,7 @@ impl SegmentRun {
         }
     }
 
-    /// All rows of other segments' results.
+    /// Reads all rows of other segments' results.
     pub async fn read(&self, parts: Vec<Kept>, stream: &Stream) -> Result<(), Failure> {
         for part in parts {
             self.read_part(part.on_device(stream)?, stream).await?;
@@ -419,7 +422,7 @@ impl SegmentRun {
         Ok(())
     }
 
-    /// The same, where they are read again later.
+    /// Like [`read`](Self::read), for parts that are read again later.
     pub async fn read_and_leave(&self, parts: &[Kept], stream: &Stream) -> Result<(), Failure> {
         for part in parts {
             self.read_part(part.lend(stream)?, stream).await?;
@@ -430,33 +433,33 @@ impl SegmentRun {
     async fn read_part(&self, part: Part, stream: &Stream) -> Result<(), Failure> {
         if !self.has_enough() {
             let extent = part.as_extent()?;
-            // The views keep the memory; what the governor promised counts until they are gone.
+            // The views keep the memory alive; the reservation counts until they are dropped.
             let _promise = part.promise;
             self.process(extent, stream, false).await?;
         }
         Ok(())
     }
 
-    /// The rows of a build side, with the marks of those that have a match.
+    /// Reads the rows of a build side, with the marks of those that have a match.
     pub async fn read_build(&self, build: usize, stream: &Stream) -> Result<(), Failure> {
         let built = self.built(build)?;
         let Some(extent) = built.rows()? else { return Ok(()) };
         let prepared = self.prepared(extent.rows.upper_bound())?;
-        // Where no row of the probe side has come by, none is marked.
+        // Allocates clear marks if no row of the probe side was processed.
         built.marks(&self.run, stream)?;
         let marks = built.marked()?.map(|values| LookupInput { values, validity: None });
         self.rows_in.fetch_add(extent.rows.upper_bound(), Ordering::Relaxed);
         self.through(&prepared, 0, PieceInput { extent, expansion: None, marks }, stream, false).await
     }
 
-    /// Rows of the source, through all pieces into the sink.
+    /// Processes rows of the source: through all pieces into the sink.
     pub async fn process(&self, extent: ExtentInput, stream: &Stream, feeding: bool) -> Result<(), Failure> {
         let rows = extent.rows.upper_bound();
         let prepared = self.prepared(rows)?;
         loop {
             let from = PieceInput { extent: extent.clone(), expansion: None, marks: None };
             match self.through(&prepared, 0, from, stream, feeding).await {
-                // Of rows that leave at once, none of these has.
+                // If rows stream out, none of this extent's rows has left yet.
                 Err(Failure::Arena) if self.run.streams_out() => self.run.reached.larger_arenas()?,
                 other => break other?,
             };
@@ -465,7 +468,7 @@ impl SegmentRun {
         Ok(())
     }
 
-    /// Piece `cut` and those behind it.
+    /// Runs piece `cut` and those that follow it.
     fn through<'a>(
         &'a self,
         prepared: &'a PreparedSegment,
@@ -559,24 +562,24 @@ impl SegmentRun {
         Ok(())
     }
 
-    /// Running sums over a column of counts, and the last of them: how many pairs there are.
+    /// Running sums over a column of counts; the last sum is the number of pairs.
     async fn pairs(&self, extent: &ExtentInput, counts: usize, stream: &Stream) -> Result<(Expansion, Pairs), Failure> {
         let (run, bound) = (&self.run, extent.rows.upper_bound());
         let counts = extent.columns[counts].as_ref().ok_or_else(|| EngineError::internal("counts are written"))?;
         let sums = running_sums(run, &counts.values, &extent.rows, bound, stream)?;
-        // Those that go by in several pieces are waited for.
+        // A count that takes several launches is awaited.
         let most = self.pairs_at_once().min(run.extent_rows() as u64);
         let (asked, control) = ((self.index, Question::Pairs), [sums.control()?]);
         let (words, assumed) = run.ask_below(asked, most, &control, rows_of_each, stream).await?;
         Ok((sums, Pairs { rows: words.iter().sum(), assumed }))
     }
 
-    /// Pairs that are tried at first: where a few rows suffice, few.
+    /// Number of pairs to try at first: few, if few rows suffice.
     fn pairs_at_once(&self) -> u64 {
         (MAX_BATCH_ROWS as u64).min(self.sink.rows_sought(self))
     }
 
-    /// Marks rows by pairs.
+    /// Marks the rows that have a pair.
     #[expect(clippy::too_many_arguments, reason = "a launch is all of these")]
     async fn mark(
         &self,
@@ -611,17 +614,17 @@ impl SegmentRun {
             self.run.tally.launches.fetch_add(1, Ordering::Relaxed);
             first += some;
         }
-        // Pairs that raise an error raise it where they are marked; nothing later would look there.
+        // Errors of pairs are raised where rows are marked; no later step checks for them.
         self.check_raised(marks, stream).await
     }
 
-    /// Fails when an error was raised while rows were marked.
+    /// Fails if an error was raised while rows were marked.
     pub(crate) async fn check_raised(&self, marks: &DeviceView, stream: &Stream) -> Result<(), Failure> {
         let control = [marks.view(0..CONTROL_BYTES as usize)?];
         self.run.ask((self.index, Question::Raised), &control, no_error, stream).await.map(drop)
     }
 
-    /// A launch of the last piece over no rows.
+    /// Launches the last piece over no rows.
     pub async fn no_rows(&self, prepared: &PreparedSegment, stream: &Stream) -> Result<(), Failure> {
         let nothing = DeviceBuffer::zeroed(256, stream, &self.run.engine.pool)?;
         let spec = &prepared.lowered.last.spec;
@@ -636,15 +639,15 @@ impl SegmentRun {
         self.sink.rows(Extent { segment: self, prepared, from, stream, feeding: false }).await
     }
 
-    /// True when rows that are kept may be views of texts.
+    /// True if kept rows may be views of texts.
     pub fn keeps_texts(&self) -> bool {
-        // A sort's keys are kept beside what it gives.
+        // A sort's keys are kept beside its output.
         let written = |prepared: &PreparedSegment| prepared.lowered.last.spec.output_types();
         let kept = |prepared: &PreparedSegment| written(prepared).iter().any(|ty| ty.repr == Repr::Text);
         !self.run.streams_out() && self.prepared_already().is_some_and(|prepared| kept(&prepared))
     }
 
-    /// Keeps the texts that a launch made, if rows that are kept may be views of them.
+    /// Keeps the texts that a launch made, if kept rows may be views of them.
     pub fn keep_made(&self, made: Option<Made<'_>>) {
         if let (Some(made), true) = (made, self.keeps_texts()) {
             made.stay();
@@ -660,27 +663,27 @@ impl SegmentRun {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends a pass over the source: the groups of its part of the keys are there.
+    /// Ends a pass over the source: the groups of its part of the keys are complete.
     pub async fn end_pass(&self, stream: &Stream) -> Result<(), Failure> {
         self.prepared(0)?;
         self.check_ranks()?;
         self.sink.end_pass(self, stream).await
     }
 
-    /// The columns that the segment gives, without rows.
+    /// The segment's output columns, without rows.
     pub fn shape(&self) -> Result<Given, Failure> {
         let columns = self.prepared(0)?.lowered.outputs.clone();
         Ok(Given { columns, ..Given::default() })
     }
 
-    /// What the segment gives.
+    /// The segment's result.
     pub async fn finish(&self, stream: &Stream) -> Result<Given, Failure> {
         self.prepared(0)?;
         let parts = std::mem::take(&mut *self.kept());
         self.sink.finish(self, parts, stream).await
     }
 
-    /// These parts as what the segment gives.
+    /// These parts as the segment's result.
     pub fn given(&self, parts: Vec<Kept>) -> Result<Given, Failure> {
         let prepared = self.prepared(0)?;
         let mut columns = prepared.lowered.outputs.clone();
@@ -688,14 +691,14 @@ impl SegmentRun {
         Ok(Given { parts, columns, details: Some(Arc::clone(&prepared.lowered.details)), ..Given::default() })
     }
 
-    /// The segment in the kernels' language, made by whoever asks first. `rows` are those at hand; statistics may know of
-    /// more. Feeders, of which several ask at once, ask [`ready`](Self::ready).
+    /// The segment's compiled form, made on the first call. `rows` is the number of rows to process now; statistics may
+    /// report more. Concurrent feeders call [`ready`](Self::ready).
     pub fn prepared(&self, rows: u64) -> Result<Arc<PreparedSegment>, Failure> {
         if let Some(prepared) = self.prepared_already() {
             return Ok(prepared);
         }
         self.run.tally.preparing(|| {
-            // Nothing is locked while kernels are assembled.
+            // No lock is held while kernels are assembled.
             let prepared = self.prepare(rows)?;
             *self.prepared.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&prepared));
             self.run.compile_after(self.index, &prepared);
@@ -703,7 +706,7 @@ impl SegmentRun {
         })
     }
 
-    /// The same, where others may ask at the same time: they wait for the first.
+    /// Like [`prepared`](Self::prepared), for concurrent callers: they wait for the first.
     pub async fn ready(&self, rows: u64) -> Result<Arc<PreparedSegment>, Failure> {
         if let Some(prepared) = self.prepared_already() {
             return Ok(prepared);
@@ -739,24 +742,24 @@ impl SegmentRun {
         Ok(prepared)
     }
 
-    /// What an earlier run has compiled of this segment.
+    /// The segment's compiled form from an earlier run.
     pub(crate) fn compiled_before(&self) -> Option<Arc<PreparedSegment>> {
         self.run.prepared.compiled(self.index)?.downcast().ok()
     }
 
-    /// All keys at once, its own and those of its builds.
+    /// True if it covers all keys at once, its own and those of its builds.
     fn is_whole(&self) -> bool {
         self.slices.is_empty() && self.passes == 1
     }
 
-    /// The build sides that it probes, by their segments.
+    /// Forms of the build sides that it probes, ordered by segment.
     fn forms(&self) -> Vec<BuildForm> {
         let mut forms: Vec<BuildForm> = self.builds.values().map(|built| built.form().clone()).collect();
         forms.sort_by_key(|form| form.build);
         forms
     }
 
-    /// The segment's pieces for so many rows. It is lowered once for a guess, and again if what is known by then differs.
+    /// The segment's lowering for about `rows` rows. It is lowered once for a guess, and again if later facts differ.
     pub(crate) fn shape_of(&self, rows: u64) -> Result<Arc<Shape>, Failure> {
         let run = &self.run;
         let source = match &run.prepared.program.segments[self.index].origin {
@@ -764,7 +767,7 @@ impl SegmentRun {
             _ => None,
         };
         let known = source.map_or(self.rows_hint, |source| run.prepared.sources[source].rows);
-        // Rounded, so that a few rows more compile nothing.
+        // Rounded, so that a few more rows need no new compilation.
         let rows_hint = Some(known.max(rows).next_power_of_two());
         let mut columns = self.columns.clone();
         let mut bounds = Vec::new();
@@ -792,7 +795,7 @@ impl SegmentRun {
         {
             return Ok(guess);
         }
-        // It may have been lowered before its turn came, if it depends on no build side, part of keys or other segment's columns.
+        // An independent segment may have been lowered before its turn.
         let is_alone = self.builds.is_empty() && self.slices.is_empty() && self.like.is_none();
         let known = run.shapes().get(&self.index).cloned();
         let fits = |guess: &&Arc<Shape>| is_alone && guess.is_alone && guess.fits(self, &columns, rows_hint);
@@ -805,7 +808,7 @@ impl SegmentRun {
             return Ok(shape);
         }
         let lowerings = known.map_or(0, |known| known.lowerings) + 1;
-        // Once for a guess, and once for what was found; a part of the keys has a shape of its own.
+        // Once for a guess, and once for the facts; each part of the keys has a shape of its own.
         debug_assert!(
             lowerings <= 2 || self.passes > 1 || !self.slices.is_empty(),
             "segment {} is lowered {lowerings} times in one attempt",
@@ -815,7 +818,7 @@ impl SegmentRun {
         if let SinkSpec::Aggregate(aggregate) = &mut lowered.last.spec.sink
             && self.passes > 1
         {
-            // Only a hash table can be for a part of the keys.
+            // Only a hash table can hold a part of the keys.
             aggregate.regime = Some(Regime::Hash);
         }
         let produced = self.produced.clone();
@@ -844,12 +847,12 @@ impl SegmentRun {
         Ok(prepared.program.lower(self.index, &input, &mut prepared.tables().definitions, &mut builds)?)
     }
 
-    /// What is prepared, if anything has run.
+    /// The compiled form, if it exists.
     pub fn prepared_already(&self) -> Option<Arc<PreparedSegment>> {
         self.prepared.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Fails when a dictionary has outgrown the bound of its codes.
+    /// Fails if a dictionary has outgrown the bound of its codes.
     pub fn check_bounds(&self, prepared: &PreparedSegment) -> Result<(), Failure> {
         let Origin::Source(upload) = &self.run.prepared.program.segments[self.index].origin else { return Ok(()) };
         let tables = self.run.prepared.tables();
@@ -864,7 +867,7 @@ impl SegmentRun {
         if sizes.is_empty() { Ok(()) } else { Err(Failure::Dictionaries(sizes)) }
     }
 
-    /// Fails when a state keeps ranks of strings that moved as their dictionary grew, whether or not rows came after.
+    /// Fails if a state keeps string ranks that moved as their dictionary grew, even if no rows followed.
     fn check_ranks(&self) -> Result<(), Failure> {
         if self.run.ranks_moved() { Err(Failure::Ranks) } else { Ok(()) }
     }
@@ -878,7 +881,7 @@ impl SegmentRun {
         piece.tables.iter().map(|build| Ok(self.built(*build)?.table.clone())).collect()
     }
 
-    /// What a launch of `piece` over `from` reads beside its rows.
+    /// Parameters, tables and texts for a launch of `piece` over `from`.
     pub(crate) async fn launch(&self, piece: &Piece, from: &PieceInput, stream: &Stream) -> Result<Launch, Failure> {
         let (lookups, tables) = (self.lookups(piece, from.marks.as_ref(), stream).await?, self.tables(piece)?);
         let literals = self.run.literals(piece)?;
@@ -908,7 +911,7 @@ impl SegmentRun {
         Ok(inputs)
     }
 
-    /// A table over a dictionary. Where there is no pinned memory for a large one, it waits until some has come back.
+    /// A lookup table over a dictionary. If a large one finds no pinned memory, waits until some is returned.
     pub(crate) async fn dictionary_table(&self, lookup: &Lookup, stream: &Stream) -> Result<LookupInput, Failure> {
         loop {
             match self.run.lookup(lookup, stream) {
@@ -926,7 +929,7 @@ impl SegmentRun {
         }
     }
 
-    /// A column beside the rows that it reads; where there are no rows, nothing that anybody looks at.
+    /// A lookup column beside the source rows; a placeholder if there are no rows.
     fn looked_up_column(&self, column: usize, stream: &Stream) -> Result<LookupInput, Failure> {
         match self.looked_up.column(column) {
             Some(column) => Ok(column.clone()),
@@ -938,7 +941,7 @@ impl SegmentRun {
         }
     }
 
-    /// The rows that pass a piece, as dense columns, and what their views lead to that was made here.
+    /// Writes the rows that pass a piece as dense columns; also returns the new texts that their views refer to.
     async fn materialise<'s>(
         &'s self,
         pipeline: &Pipeline,
@@ -963,20 +966,20 @@ impl SegmentRun {
         Ok((Part::new(&buffer, layout, vec![]).promised(promise), made))
     }
 
-    /// The marks of the build side whose rows without a match are kept.
+    /// Marks of the build side whose unmatched rows are kept.
     fn marks_of_kept(&self, stream: &Stream) -> Result<DeviceView, Failure> {
         let mut stages = self.run.prepared.program.segments[self.index].stages.iter();
         let kept = stages.find(|stage| stage.marks_build_rows()).and_then(|stage| stage.build());
         let kept = kept.ok_or_else(|| EngineError::internal("marks belong to a join"))?;
         match self.built(kept)?.marks(&self.run, stream)? {
             Some(marks) => Ok(marks),
-            // It has no rows; no bit will be set, but there must be an address.
+            // It has no rows, so no bit is set, but the launch needs an address.
             None => Ok(DeviceBuffer::zeroed(mark_bytes(0), stream, &self.run.engine.pool)?.as_view().clone()),
         }
     }
 }
 
-/// `rows` of these pairs as the rows of an expansion; where nobody has waited for their number, it is read on the device.
+/// The next `rows` pairs as rows of an expansion; an assumed count is read on the device.
 fn some_pairs(sums: &Expansion, pairs: Pairs, rows: u64) -> Result<ExtentRows, Failure> {
     Ok(match pairs.assumed {
         true => ExtentRows::OnDevice { control: sums.control()?, upper_bound: rows },
@@ -984,7 +987,7 @@ fn some_pairs(sums: &Expansion, pairs: Pairs, rows: u64) -> Result<ExtentRows, F
     })
 }
 
-/// Build sides that are there.
+/// Forms of completed build sides.
 struct BuiltForms<'a>(&'a HashMap<usize, Built>);
 
 impl Builds for BuiltForms<'_> {
@@ -998,5 +1001,5 @@ impl Builds for BuiltForms<'_> {
     }
 }
 
-/// Room for any table: 16 bytes for each of a dictionary's values, and their validity.
+/// Bytes for any table: 16 for each of a dictionary's values, and their validity.
 const LARGE_TABLE_BYTES: usize = 18 << 20;

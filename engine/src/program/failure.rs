@@ -1,4 +1,4 @@
-//! Why a run stops, and whether another attempt, or the CPU, can go on.
+//! Failures of a run, and whether another attempt, or the CPU, can continue.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::device::host_memory::HostRefusal;
 use crate::error::EngineError;
 use crate::options::Fallback;
 
-/// Why the device could not go on.
+/// Cause of a failure on the device.
 #[derive(Debug, Clone, Default)]
 pub struct Trouble {
     pub what: String,
@@ -23,16 +23,16 @@ pub struct Trouble {
     pub sql: Option<Arc<DataFusionError>>,
 }
 
-/// Why a run stopped.
+/// Failure that stops a run.
 #[derive(Debug)]
 pub enum Failure {
-    /// The device cannot go on: the CPU may take over.
+    /// The device cannot continue: the CPU may take over.
     Trouble(Trouble),
-    /// Memory ran out when part of an extent had gone by already: it cannot be taken in smaller bites any more.
+    /// Memory ran out after part of an extent was consumed: a retry with smaller pieces is impossible.
     Midway(Trouble),
-    /// Pinned memory is all under way; it comes back.
+    /// All pinned memory is in use for now.
     Pinned(Trouble),
-    /// The plan below failed; the CPU would, too.
+    /// The plan below failed; the CPU would fail, too.
     Input(DataFusionError),
     /// Values left the ranges that the plan relied on.
     Ranges,
@@ -40,18 +40,18 @@ pub enum Failure {
     Dictionaries(HashMap<(usize, usize), usize>),
     /// String columns that are better off without a dictionary, by upload and column.
     Texts(Vec<(usize, usize)>),
-    /// Ranks of strings moved between launches whose results meet; their dictionaries are complete by now.
+    /// Ranks of strings moved between launches whose results are combined; their dictionaries are complete by now.
     Ranks,
-    /// Texts that the device makes took more room than was planned.
+    /// Texts that the device makes needed more room than planned.
     Arena,
-    /// What earlier runs found of the plan was not so.
+    /// An answer assumed from earlier runs was wrong.
     Surprise,
-    /// Whoever reads the result has gone.
+    /// The reader of the result was dropped.
     Cancelled,
 }
 
 impl Failure {
-    /// What it teaches the next attempt, for whoever asks where time goes.
+    /// Lesson for the next attempt, as profiles show it.
     pub fn lesson(&self) -> String {
         let named = |(upload, column): &(usize, usize)| format!("upload {upload} column {column}");
         match self {
@@ -75,17 +75,17 @@ impl Failure {
         }
     }
 
-    /// True when a smaller bite, or fewer others, might have had the memory.
+    /// True if a smaller piece, or less concurrency, might have fit into memory.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::Trouble(Trouble { out_of_memory: true, .. }))
     }
 
-    /// True when less at a time, from the start, might have had the memory.
+    /// True if smaller pieces from the start might have fit into memory.
     pub fn wants_less(&self) -> bool {
         self.is_out_of_memory() || matches!(self, Self::Midway(_))
     }
 
-    /// The same failure, of something that has had effects.
+    /// Marks an out-of-memory failure as not retryable: part of the extent was already consumed.
     pub fn midway(self) -> Self {
         match self {
             Self::Trouble(trouble) if trouble.out_of_memory => Self::Midway(trouble),
@@ -97,15 +97,15 @@ impl Failure {
         Self::Trouble(Trouble { what: what.into(), ..Trouble::default() })
     }
 
-    /// An error of the query's own, met while evaluating an expression on a dictionary. Not every value of a dictionary is
-    /// in a row that reaches the expression, so DataFusion has the last word.
+    /// An error of the query itself, met while evaluating an expression on a dictionary. A dictionary's value may be in
+    /// no row that reaches the expression, so DataFusion decides.
     pub fn query(error: DataFusionError) -> Self {
         Self::Trouble(Trouble { what: error.strip_backtrace(), sql: Some(Arc::new(error)), ..Trouble::default() })
     }
 }
 
 impl From<DataFusionError> for Failure {
-    /// An expression failed on a dictionary's values; whether any row has that value, only the CPU can tell.
+    /// An expression failed on a dictionary's values; only the CPU can determine whether any row has that value.
     fn from(error: DataFusionError) -> Self {
         let what = error.strip_backtrace();
         Self::Trouble(Trouble { what, sql: Some(Arc::new(error)), ..Trouble::default() })
@@ -140,7 +140,7 @@ impl From<MemoryError> for Failure {
     fn from(error: MemoryError) -> Self {
         let (out_of_memory, lost) = (error.is_out_of_memory(), error.is_device_lost());
         let what = match &error {
-            // To a user, what was not promised is not there.
+            // For a user, memory that cannot be reserved has run out.
             MemoryError::ReservationRefused { space, .. } => format!("out of {space} memory: {error}"),
             _ => error.to_string(),
         };
@@ -179,7 +179,7 @@ pub(crate) fn control_words(bytes: &[u8]) -> Result<(u64, u64), Failure> {
     }
 }
 
-/// Fails when a kernel raised the error flag.
+/// Fails if a kernel raised the error flag.
 pub(crate) fn flagged(word: u64) -> Result<(), Failure> {
     if word == 0 {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What a segment leaves to those that read it.
+//! Results that a segment leaves to its readers.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -10,44 +10,44 @@ use crate::column::ColumnInfo;
 use crate::program::build_side::Build;
 use crate::program::part::Kept;
 
-/// What an operator says to itself.
+/// Data that an operator passes between its own segments.
 pub type Details = Arc<dyn Any + Send + Sync>;
 
-/// What a segment gave.
+/// Result of a segment.
 #[derive(Default)]
 pub struct Given {
     pub(crate) parts: Vec<Kept>,
     pub(crate) columns: Vec<ColumnInfo>,
-    /// What its sink says of itself to the segments that read it.
+    /// Details from its sink, for the segments that read it.
     pub(crate) details: Option<Details>,
-    /// Columns that those look up by row number.
+    /// Columns that its readers look up by row number.
     pub(crate) looked_up: Arc<LookedUp>,
-    /// In the place of rows: what others look up.
+    /// Instead of rows: a build side, which others probe.
     pub(crate) built: Option<Build>,
 }
 
 impl Given {
-    /// A build side.
+    /// A result that is a build side.
     pub(crate) fn built(built: Build) -> Self {
         Self { built: Some(built), ..Self::default() }
     }
 
-    /// The same with columns beside its rows, which [`LookupTable::Ranked`](crate::expr::LookupTable::Ranked) looks up.
+    /// Adds columns beside its rows, which [`LookupTable::Ranked`](crate::expr::LookupTable::Ranked) looks up.
     pub fn beside(self, looked_up: LookedUp) -> Self {
         Self { looked_up: Arc::new(looked_up), ..self }
     }
 }
 
-/// Columns that a sink leaves beside the rows that it gives: whoever reads the rows looks them up by row number. They stay on the device.
+/// Columns that a sink leaves beside its output rows; readers look them up by row number. They stay on the device.
 #[derive(Default)]
 pub struct LookedUp {
     columns: Vec<LookupInput>,
-    /// What the governor promised for them.
+    /// Reservations for their memory.
     _promises: Vec<Reservation>,
 }
 
 impl LookedUp {
-    /// These columns, in memory that was promised so.
+    /// These columns, with the reservations for their memory.
     pub fn new(columns: Vec<LookupInput>, promises: Vec<Reservation>) -> Self {
         Self { columns, _promises: promises }
     }

@@ -1,12 +1,13 @@
-//! A reader's way to the codes of its strings: a dictionary that several readers share, and a cache of its own before it.
+//! Codes of a reader's strings: a dictionary that several readers share, behind a private cache.
 //!
 //!   batch ─ own interner ─► own codes ─ table ─► codes of the shared dictionary
-//!                 └─ values that are new to this reader, up to 1,000 at a time ─► shared dictionary, locked for these alone
+//!                 └─ values new to this reader, up to 1,000 at a time ─► shared dictionary, locked for these alone
 //!
-//! NULL     has no code; what lies below one is code 0.
-//! Order    codes are given in order of first appearance among all readers, so they differ from run to run; answers do not.
-//! Memory   the cache is emptied when it has more than 2^17 values or 32 MiB: it saves looking, and nothing else depends on it.
-//! Threads  each reader has its own. No lock is held while rows are looked at.
+//! NULL     has no code; the slot of a NULL has code 0.
+//! Order    codes are assigned in order of first appearance among all readers, so they differ from run to run; answers
+//!          do not.
+//! Memory   the cache is emptied beyond 2^17 values or 32 MiB: it only saves lookups.
+//! Threads  each reader has its own cache. No lock is held while rows are scanned.
 
 use datafusion::arrow::array::{Array, ArrayRef, UInt32Array};
 use datafusion::arrow::buffer::NullBuffer;
@@ -17,9 +18,9 @@ use crate::column::interner::Interner;
 use crate::program::failure::Failure;
 use crate::program::texts;
 
-/// Values that are interned while the shared dictionary is locked, at most.
+/// Maximum number of values interned under one lock of the shared dictionary.
 const VALUES_LOCKED: usize = 1000;
-/// Values of a reader's cache, and their bytes, beyond which it is emptied.
+/// Maximum number of values in a reader's cache, and of their bytes; beyond these it is emptied.
 const CACHED_VALUES: usize = 1 << 17;
 const CACHED_BYTES: usize = 32 << 20;
 
@@ -37,7 +38,7 @@ impl ReaderCodes {
         Self { shared, cache: Interner::new(usize::MAX), codes: vec![] }
     }
 
-    /// The codes of a batch's strings, NULL where one is NULL. The dictionary may have `most` values from now on.
+    /// The codes of a batch's strings, NULL where one is NULL. The dictionary may grow to `most` values.
     ///
     /// # Errors
     /// There are more, or they take too many bytes: see [`is_full`](Self::is_full).
@@ -47,15 +48,16 @@ impl ReaderCodes {
         Ok(UInt32Array::new(codes.into(), nulls))
     }
 
-    /// The codes of values that are no rows: those of a dictionary page, or of rows that [`count_rows`](Self::count_rows) counts.
+    /// Codes of values that are not rows: of a dictionary page, or of rows that [`count_rows`](Self::count_rows)
+    /// counts.
     ///
     /// # Errors
-    /// As of [`codes`](Self::codes).
+    /// As for [`codes`](Self::codes).
     pub fn of_values(&mut self, values: &ArrayRef, most: usize) -> Result<Vec<u32>, Failure> {
         Ok(self.shared_codes(values, most)?.0)
     }
 
-    /// Adds rows that are looked up.
+    /// Counts rows whose values are looked up.
     pub fn count_rows(&self, rows: usize) {
         self.shared.count_rows(rows);
     }
@@ -67,12 +69,12 @@ impl ReaderCodes {
         }
         let own = self.cache.codes(array)?;
         self.share(most)?;
-        // What lies below a NULL is no code of the cache either.
+        // The slot of a NULL may hold no code of the cache.
         let shared = |code: &u32| self.codes.get(*code as usize).copied().unwrap_or(0);
         Ok((own.values().iter().map(shared).collect(), own.nulls().cloned()))
     }
 
-    /// Finds the shared codes of what is new in the cache.
+    /// Looks up the shared codes of the cache's new values.
     fn share(&mut self, most: usize) -> Result<(), Failure> {
         if self.codes.len() == self.cache.len() {
             return Ok(());
@@ -90,7 +92,7 @@ impl ReaderCodes {
         self.cache.is_full() || self.shared.lock().is_full()
     }
 
-    /// True if the column is better off without a dictionary, by the rows of all readers so far.
+    /// True if the column is better off without a dictionary, judged by the rows of all readers so far.
     pub fn nearly_all_different(&self) -> bool {
         let rows = self.shared.rows();
         texts::may_tell_difference(rows) && texts::nearly_all_different(self.shared.lock().len(), rows)

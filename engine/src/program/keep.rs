@@ -1,4 +1,4 @@
-//! Who keeps a result on the device: a table that a query makes.
+//! Keepers of results on the device, such as a table that a query creates.
 //!
 //!   Keeps::look ── one wait ──► Run::check ── as assumed ──► Looked::keep: columns that stay
 //!                                         └─ a surprise ──► nothing was kept
@@ -17,10 +17,11 @@ use crate::program::run::Run;
 
 /// Keeps results on the device. A program with a keeper emits no row before the result is complete.
 pub(crate) trait Keeps: Send + Sync {
-    /// Looks at a result, whose parts are on the device, and keeps nothing yet; `None` if its rows are to be downloaded as usual.
+    /// Inspects a result, whose parts are on the device, and keeps nothing yet; `None` if its rows are to be
+    /// downloaded.
     ///
     /// # Errors
-    /// What the run has met, where a download would fail, too.
+    /// The run's failure, if a download would fail, too.
     fn look<'a>(
         &'a self,
         run: &'a Arc<Run>,
@@ -29,18 +30,18 @@ pub(crate) trait Keeps: Send + Sync {
     ) -> BoxFuture<'a, Result<Option<Box<dyn Looked + 'a>>, Failure>>;
 }
 
-/// A result that was looked at. It is kept once the run's assumptions have been checked.
+/// A result that was inspected. It is kept once the run's assumptions have been checked.
 pub(crate) trait Looked: Send {
     /// Copies the rows; false if they are to be downloaded as usual.
     ///
     /// # Errors
-    /// As of [`Keeps::look`].
+    /// As for [`Keeps::look`].
     fn keep<'a>(self: Box<Self>) -> BoxFuture<'a, Result<bool, Failure>>
     where
         Self: 'a;
 }
 
-/// The dictionary of a source's column, where it was complete, and sorted, before the run began.
+/// The dictionary of a source's column, if it was complete and sorted before the run began.
 pub(crate) fn complete_dictionary(run: &Run, id: DictionaryId) -> Option<SharedDictionary> {
     let (source, column) = match run.prepared.tables().definitions.get(id)? {
         Dictionary::Source { upload, column, .. } => (*upload, *column),

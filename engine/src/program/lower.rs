@@ -1,12 +1,13 @@
-//! A segment in the kernels' language, for one run's columns.
+//! Lowers a segment to kernel specs, for one run's columns.
 //!
 //!   stages ──► one piece: filters, projections, probes and the sink in one kernel
-//!   a probe that makes several rows of one cuts it:
+//!   a probe that expands rows cuts the piece:
 //!       rows with start and count of their matches ─► running sums ─► the next piece, expanded
 //!       conditions on pairs: [ mark the rows that have a pair ] first, where rows without one matter
 //!
-//! Columns  a piece that was cut off writes what later pieces read, and no more.
-//! Pure     lowering allocates nothing on a device. Equal specs are one compiled module, so lowering again compiles nothing.
+//! Columns  a piece before a cut writes only the columns that later pieces read.
+//! Pure     lowering allocates no device memory. Equal specs share one compiled module, so lowering again compiles
+//!          nothing.
 
 use std::sync::Arc;
 
@@ -26,79 +27,79 @@ use crate::reason::Reason;
 #[derive(Debug, Clone)]
 pub struct Piece {
     pub spec: PipelineSpec,
-    /// What fills the parameter slots.
+    /// Values for the parameter slots.
     pub parameters: Vec<Parameter>,
     /// Lookup tables and join tables, as the spec numbers them.
     pub lookups: Vec<LookupTable>,
     pub tables: Vec<usize>,
 }
 
-/// Where a segment is cut, because rows become several, or because it takes pairs of rows to know which rows go on.
+/// Cut of a segment between two kernels, because rows expand, or because pairs of rows decide which rows continue.
 #[derive(Debug, Clone)]
 pub struct Cut {
-    /// Writes the rows, with where their matches begin and how many there are.
+    /// Writes the rows, with the start and the count of their matches.
     pub rows: Piece,
-    /// Columns of the next piece, and where each is among those written; `None` for those that nothing reads.
+    /// Columns of the next piece, and the position of each among the written ones; `None` for unread columns.
     pub columns: Vec<ColumnInfo>,
     pub at: Vec<Option<usize>>,
-    /// Positions of the two among `columns`.
+    /// Positions of start and count among `columns`.
     pub start: usize,
     pub counts: usize,
     /// Over pairs: marks the rows that have one.
     pub marks: Option<Piece>,
-    /// Over pairs: marks the rows of the build side that are in one; and whose they are.
+    /// Over pairs: marks the rows of the build side that are in one; with the building segment.
     pub build_marks: Option<(Piece, usize)>,
-    /// Over rows: start and count anew, once it is known which rows have a pair.
+    /// Over rows: computes start and count again, once it is known which rows have a pair.
     pub recount: Option<Piece>,
     /// The next piece runs over pairs.
     pub expands: bool,
 }
 
-/// A sink in the kernels' language.
+/// A lowered sink.
 #[derive(Debug, Clone)]
 pub struct LoweredSink {
     pub spec: SinkSpec,
     /// Columns of the output.
     pub outputs: Vec<ColumnInfo>,
-    /// Launches over the same rows.
+    /// Number of launches over the same rows.
     pub variants: u32,
-    /// Pieces that the sink's run launches itself, over the columns that the last one has written.
+    /// Pieces that the sink's run launches itself, over the columns that the last piece has written.
     pub beside: Vec<Piece>,
-    /// Dictionaries whose codes are keys: they may get a bound.
+    /// Dictionaries whose codes are keys: the codes may get a bound.
     pub key_codes: Vec<DictionaryId>,
-    /// What the sink's run, and the segments that read what it gives, must know of it.
+    /// Data for the sink's run, and for the segments that read its output.
     pub details: Details,
 }
 
 impl LoweredSink {
-    /// A sink that gives these columns, and of which there is no more to know.
+    /// A sink with these output columns, without details.
     pub fn new(spec: SinkSpec, outputs: Vec<ColumnInfo>) -> Self {
         Self { spec, outputs, variants: 1, beside: vec![], key_codes: vec![], details: Arc::new(()) }
     }
 }
 
-/// A segment in the kernels' language.
+/// A lowered segment.
 #[derive(Debug, Clone)]
 pub struct LoweredSegment {
     pub cuts: Vec<Cut>,
     /// The piece with the sink.
     pub last: Piece,
-    /// Columns of the output. What its sink adds for itself may follow them.
+    /// Output columns. Columns that the sink adds for itself may follow them.
     pub outputs: Vec<ColumnInfo>,
-    /// Where each is among the columns that are written; `None` for those that nothing reads.
+    /// Position of each output among the written columns; `None` for unread columns.
     pub at: Vec<Option<usize>>,
-    /// Launches over the same rows.
+    /// Number of launches over the same rows.
     pub variants: u32,
-    /// Pieces that the sink's run launches itself, over the columns that the last one has written.
+    /// Pieces that the sink's run launches itself, over the columns that the last piece has written.
     pub beside: Vec<Piece>,
-    /// Dictionaries whose codes are keys: they may get a bound.
+    /// Dictionaries whose codes are keys: the codes may get a bound.
     pub key_codes: Vec<DictionaryId>,
-    /// What the sink's run, and the segments that read what it gives, must know of it.
+    /// Data for the sink's run, and for the segments that read its output.
     pub details: Details,
 }
 
 impl LoweredSegment {
-    /// What the sink says of itself; `None` if it is another sink's.
+    /// Details of the sink; `None` if they have another type.
     pub fn details<T: 'static>(&self) -> Option<&T> {
         self.details.downcast_ref()
     }
@@ -121,27 +122,27 @@ impl Cut {
     }
 }
 
-/// What a segment reads.
+/// Input of a segment's lowering.
 pub struct SegmentInput<'a> {
     pub columns: &'a [ColumnInfo],
-    /// What the sink says of itself that ended the segment before.
+    /// Details from the sink of the preceding segment.
     pub produced: Option<&'a Details>,
-    /// For rows of a build side: the columns to give.
+    /// For rows of a build side: the required output columns.
     pub like: Option<&'a [ColumnInfo]>,
-    /// About how many rows there are.
+    /// Approximate row count.
     pub rows_hint: Option<u64>,
-    /// The columns to give, where other segments give the same.
+    /// Output columns in the form that several segments share, if any.
     pub common: Option<&'a [ColumnInfo]>,
-    /// Columns of the output that anything reads; all when `None`.
+    /// Flags of the output columns that something reads; all when `None`.
     pub needed: Option<&'a [bool]>,
-    /// Parts of the keys of joins, by the segment that builds: other rows are passed over.
+    /// Parts of the keys of joins, by the building segment: rows of other parts are skipped.
     pub slices: &'a [(usize, KeySlice)],
-    /// Of a building segment: the form of its keys.
+    /// For a building segment: the form of its keys.
     pub own_keys: Option<&'a [KeyForm]>,
 }
 
 impl<'a> SegmentInput<'a> {
-    /// Rows of these columns, and nothing else known.
+    /// Rows of these columns, with nothing else known.
     pub fn rows(columns: &'a [ColumnInfo]) -> Self {
         Self {
             columns,
@@ -155,18 +156,19 @@ impl<'a> SegmentInput<'a> {
         }
     }
 
-    /// The part of the keys of build side `build` that is asked for, if not all.
+    /// The required part of the keys of build side `build`; `None` for all keys.
     pub fn slice(&self, build: usize) -> Option<KeySlice> {
         self.slices.iter().find(|(of, _)| *of == build).map(|(_, slice)| *slice)
     }
 }
 
-/// What is known of build sides.
+/// Forms of build sides.
 pub trait Builds {
-    /// The form of what segment `build` builds: as it was found, or else as `plan` makes it of the columns of its rows.
+    /// The form of the build side of segment `build`: the actual one, or the one that `plan` derives from its rows'
+    /// columns.
     ///
     /// # Errors
-    /// Those of `plan`, and where nothing may be planned any more.
+    /// The errors of `plan`, and one if the form should be known but is not.
     fn form(
         &mut self,
         build: usize,
@@ -184,13 +186,14 @@ pub struct PieceBuilder<'d> {
 }
 
 impl<'d> PieceBuilder<'d> {
-    /// A piece over these columns: as they were `uploaded`, or as other pieces write them; over pairs of rows if it is `expanded`.
+    /// A piece over these columns, either `uploaded` or written by other pieces; over pairs of rows if it is
+    /// `expanded`.
     pub fn new(columns: &[ColumnInfo], uploaded: bool, expanded: bool, dictionaries: &'d mut Dictionaries) -> Self {
         let lowering = Lowering::new(columns, dictionaries);
         Self { lowering, filters: vec![], columns: columns.to_vec(), uploaded, expanded }
     }
 
-    /// Ends the piece; gives back the dictionaries.
+    /// Ends the piece, and returns the dictionaries with it.
     pub fn close(self, sink: SinkSpec) -> (Piece, &'d mut Dictionaries) {
         let Lowering { graph, parameters, lookups, tables, dictionaries, .. } = self.lowering;
         let (literal_types, parameters) = parameters.into_iter().unzip();
@@ -215,7 +218,7 @@ fn lookup_spec(table: &LookupTable) -> LookupSpec {
 }
 
 impl Piece {
-    /// Without what nothing asks for.
+    /// Removes the parameters and tables that nothing reads.
     pub fn pruned(self) -> Piece {
         let pruned = self.spec.pruned();
         Piece {
@@ -226,7 +229,7 @@ impl Piece {
         }
     }
 
-    /// Leaves out the outputs that are not `wanted`; gives the places of those that stay.
+    /// Removes the outputs that are not `wanted`; returns the positions of the others.
     fn restrict(&mut self, wanted: &[bool]) -> Vec<Option<usize>> {
         let mut at = vec![None; wanted.len()];
         if let SinkSpec::Materialise { outputs } | SinkSpec::MaterialiseAndMark { outputs, .. } = &mut self.spec.sink {
@@ -245,41 +248,41 @@ impl Piece {
     }
 }
 
-/// The plain column that the engine adds to rows: where matches begin, how many there are.
+/// A plain column that the engine adds to rows: the start or the count of matches.
 pub fn number_column(name: &str, ty: Ty) -> ColumnInfo {
     ColumnInfo::new(name.to_string(), DataType::UInt32, Form::Plain(ty))
 }
 
-/// A segment while it is lowered: its stages and its sink add themselves, one after the other.
+/// A segment being lowered: its stages and its sink add themselves, one after the other.
 pub struct SegmentLowering<'a, 'd> {
     /// Its number in the program.
     pub index: usize,
     pub input: &'a SegmentInput<'a>,
     builds: &'a mut dyn Builds,
-    /// The piece that is open; `None` only while a stage cuts it.
+    /// The open piece; `None` only while a stage cuts it.
     piece: Option<PieceBuilder<'d>>,
     /// The columns of a row so far.
     pub scope: Scope,
     cuts: Vec<Cut>,
-    /// Of a row with a match, the build row that is to be marked by a sink that does nothing else.
+    /// Of a row with a match: the build row to mark, for a sink that only marks.
     pub build_row: Option<NodeId>,
-    /// The same for a sink that writes the row, too.
+    /// Like `build_row`, for a sink that also writes the row.
     pub marked_row: Option<NodeId>,
 }
 
 impl<'d> SegmentLowering<'_, 'd> {
-    /// The piece at hand.
+    /// The open piece.
     pub fn piece(&mut self) -> &mut PieceBuilder<'d> {
         self.piece.as_mut().expect("a piece is open but while a stage cuts it")
     }
 
-    /// The lowering of expressions in the piece at hand, and the columns of its rows.
+    /// The expression lowering of the open piece, and the columns of its rows.
     pub fn expressions(&mut self) -> (&mut Lowering<'d>, &Scope) {
         let piece = self.piece.as_mut().expect("a piece is open but while a stage cuts it");
         (&mut piece.lowering, &self.scope)
     }
 
-    /// Lowers over the rows' columns, adding filters.
+    /// Calls `lower` with the rows' columns and the filters, to which it may add.
     pub fn with_filters<T>(
         &mut self,
         lower: impl FnOnce(&mut Lowering<'d>, &Scope, &mut Vec<NodeId>) -> Result<T, Reason>,
@@ -288,10 +291,10 @@ impl<'d> SegmentLowering<'_, 'd> {
         lower(&mut piece.lowering, &self.scope, &mut piece.filters)
     }
 
-    /// The form of what segment `build` builds; `plan` makes one from the columns of its rows where none is known.
+    /// The form of the build side of segment `build`; if it is unknown, `plan` derives it from the columns of its rows.
     ///
     /// # Errors
-    /// As of [`Builds::form`].
+    /// As for [`Builds::form`].
     pub fn build_form(
         &mut self,
         build: usize,
@@ -302,7 +305,7 @@ impl<'d> SegmentLowering<'_, 'd> {
         self.builds.form(build, &mut |columns| plan(columns, lowering, scope))
     }
 
-    /// Ends the piece at hand with what `cut` makes of it: the cut, the next piece and its columns.
+    /// Ends the open piece; `cut` makes of it the cut, the next piece and that piece's columns.
     ///
     /// # Errors
     /// Those of `cut`.
@@ -317,12 +320,12 @@ impl<'d> SegmentLowering<'_, 'd> {
         Ok(())
     }
 
-    /// How many columns of the output nothing reads.
+    /// Number of output columns that nothing reads.
     pub fn left_out(&self) -> usize {
         self.input.needed.map_or(0, |needed| needed.iter().filter(|needed| !**needed).count())
     }
 
-    /// The columns of a row as outputs, with the form that others give them, too.
+    /// The columns of a row as outputs, converted to the form that several segments share, if any.
     ///
     /// # Errors
     /// Why a column that something reads has no device form.
@@ -350,7 +353,8 @@ impl<'d> SegmentLowering<'_, 'd> {
         Ok((nodes, outputs))
     }
 
-    /// The sink that writes these nodes as dense columns, and marks the build rows that have a match where a join keeps the others.
+    /// The sink that writes these nodes as dense columns, and marks matched build rows if a join keeps the unmatched
+    /// ones.
     pub fn write(&self, outputs: Vec<NodeId>) -> SinkSpec {
         match self.marked_row {
             Some(row) => SinkSpec::MaterialiseAndMark { outputs, row },
@@ -360,7 +364,7 @@ impl<'d> SegmentLowering<'_, 'd> {
 }
 
 impl Program {
-    /// The kernels' form of segment `index`. Columns of a source lie in memory as [`storage`] says, others in their natural width.
+    /// Lowers segment `index`. Columns of a source are stored as [`storage`] says, others in their natural width.
     ///
     /// # Errors
     /// Why a stage or the sink has no device form.
@@ -374,10 +378,10 @@ impl Program {
         Ok(self.lower_whole(index, input, dictionaries, builds)?.restricted(input.needed))
     }
 
-    /// The same with all columns that are written, whether or not anything reads them.
+    /// Like [`lower`](Self::lower), with all columns that are written, whether or not anything reads them.
     ///
     /// # Errors
-    /// As of `lower`.
+    /// As for [`lower`](Self::lower).
     pub fn lower_whole(
         &self,
         index: usize,
@@ -409,7 +413,7 @@ impl Program {
     }
 }
 
-/// A segment in the kernels' language that writes all its columns.
+/// A lowered segment that writes all its columns.
 pub struct WholeSegment {
     cuts: Vec<Cut>,
     last: Piece,
@@ -421,13 +425,13 @@ pub struct WholeSegment {
 }
 
 impl WholeSegment {
-    /// Without the columns that are not `needed`, and what only they ask for.
+    /// Removes the columns that are not `needed`, and what only they read.
     pub fn restricted(self, needed: Option<&[bool]>) -> LoweredSegment {
         let Self { cuts, mut last, outputs, variants, beside, key_codes, details } = self;
         let mut at: Vec<Option<usize>> = (0..outputs.len()).map(Some).collect();
         if let Some(needed) = needed {
             at = last.restrict(needed);
-            // What lies behind the columns that may be left out moves up.
+            // Columns behind those that may be left out move up.
             let kept = at.iter().flatten().count();
             let behind = kept..kept + outputs.len().saturating_sub(at.len());
             at.extend(behind.map(Some));
@@ -438,7 +442,7 @@ impl WholeSegment {
     }
 }
 
-/// The cuts of a segment that ends in `last`, each writing what later pieces read.
+/// The cuts of a segment that ends in `last`; each writes only what later pieces read.
 fn pruned_cuts(cuts: Vec<Cut>, last: &Piece) -> Vec<Cut> {
     let mut done: Vec<Cut> = Vec::new();
     for mut cut in cuts.into_iter().rev() {
@@ -460,9 +464,9 @@ fn pruned_cuts(cuts: Vec<Cut>, last: &Piece) -> Vec<Cut> {
     done
 }
 
-/// How an input column lies in memory: uploaded ones are narrowed by range, intermediates have their natural width.
+/// Memory form of an input column: uploaded columns are narrowed by range, intermediates have their natural width.
 pub fn column_spec(column: &ColumnInfo, uploaded: bool) -> ColumnSpec {
-    // A column without a device form is in no graph: nothing is known of its values, and it may have NULLs.
+    // A column without a device form is in no graph: its values are unknown, and may be NULL.
     let ty = column.ty().unwrap_or(Ty::new(Repr::Bool).nullable(true));
     let (physical, base) = match uploaded {
         true if column.long && ty.repr == Repr::Text => (Physical::LongText, 0),

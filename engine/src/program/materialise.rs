@@ -1,10 +1,10 @@
-//! The sink that writes dense columns: a result, or what another segment reads.
+//! The sink that writes dense columns: a result, or the input of another segment.
 //!
-//!   last of a program that reads one upload   each extent's rows leave as they come
-//!   last, and a few rows suffice              they are downloaded at once, so that it shows when they are enough
-//!   else                                      parts wait for the segment that reads them
+//!   last of a program that reads one upload   each extent's rows leave as they are produced
+//!   last, and a few rows suffice              rows are downloaded at once, so that the run can stop early
+//!   otherwise                                 parts wait for the segment that reads them
 //!
-//! Waits    for rows that leave; where most of a large part may be empty, for the number of its rows.
+//! Waits    for rows that leave; if most of a large part may be empty, for its row count.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -16,7 +16,7 @@ use crate::program::lower::LoweredSink;
 use crate::program::lower::SegmentLowering;
 use crate::reason::Reason;
 
-/// Dense columns.
+/// Sink that writes dense columns.
 #[derive(Debug, Default)]
 pub struct Materialise(());
 

@@ -1,4 +1,4 @@
-//! What runs: a device subtree compiled into pipelines, and one run of them.
+//! Programs: device subtrees compiled into pipelines, and the runs of these.
 //!
 //!   DownloadExec ─ DeviceAggregateExec ─ DeviceJoinExec ─┬─ UploadExec
 //!        │                                               └─ DeviceFilterExec ─ UploadExec

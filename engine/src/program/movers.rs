@@ -1,9 +1,9 @@
-//! Pipelines that only move rows, found again without a look at a whole spec.
+//! Pipelines that only move rows, cached under a small key instead of a whole spec.
 //!
 //!   columns' forms, how they move ─► known? ── yes ─► pipeline
 //!                                           └─ no ──► spec ─► pipeline, kept for the program's later runs
 //!
-//! Threads  one lock, held to look and to keep.
+//! Threads  one lock, held only to look up and to insert.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,30 +14,30 @@ use millpond_kernels::pipeline::Pipeline;
 use crate::program::context::RunContext;
 use crate::program::failure::Failure;
 
-/// A pipeline that moves rows as they are: all about it follows from the forms of their columns.
+/// Key of a pipeline that moves unchanged rows: the forms of their columns determine it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Mover {
     pub moves: Moves,
     pub columns: Vec<ColumnSpec>,
 }
 
-/// How rows are moved.
+/// Way of moving rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Moves {
-    /// Into an order of row numbers.
+    /// Gathers rows in an order of row numbers.
     Fetch,
-    /// Out of parts into one.
+    /// Packs parts into one.
     Pack(Extents),
-    /// From one number up to another.
+    /// Copies a range of row numbers.
     Slice,
 }
 
-/// The movers that runs of a program have asked for.
+/// Pipelines that move rows, as runs of a program have requested them.
 #[derive(Default)]
 pub struct Movers(Mutex<HashMap<Mover, Arc<Pipeline>>>);
 
 impl Movers {
-    /// The pipeline of a mover; its spec is made when the first run asks for it.
+    /// The pipeline of a mover; its spec is made on the first request.
     ///
     /// # Errors
     /// Why it has no kernel.

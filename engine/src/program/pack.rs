@@ -1,8 +1,8 @@
-//! What runs do with parts: count their rows, put several into one, take back what their rows do not fill.
+//! Operations on parts: counting their rows, packing several into one, and shrinking a part to its rows.
 //!
 //!   parts ─ count ─► [ 4 rows of 100 ] [ 7 of 100 ] ─ one launch ─► [ 11 rows ]
 //!
-//! Memory   the packed part beside the others, which go when it is written.
+//! Memory   the packed part beside the others, which are freed once it is written.
 //! Waits    to count, in a first run; packing does not.
 
 use millpond_kernels::abi::extent_bytes;
@@ -20,14 +20,14 @@ use crate::program::part::{Kept, Part, SMALL_RESULT_BYTES};
 use crate::program::run::Run;
 
 impl Run {
-    /// A promised buffer for an output.
+    /// A reserved buffer for an output.
     pub fn output(
         &self,
         layout: &OutputLayout,
         waits: bool,
         stream: &Stream,
     ) -> Result<(DeviceBuffer, Reservation), Failure> {
-        // One that may be downloaded whole, or leave for host memory, is cleared: its rows do not fill it.
+        // A buffer that may be downloaded whole, or spilled to the host, is cleared: its rows do not fill it.
         let tag = &self.tags.output;
         Ok(match waits || layout.bytes <= SMALL_RESULT_BYTES {
             true => self.memory.take_zeroed(layout.bytes, tag, stream)?,
@@ -35,7 +35,7 @@ impl Run {
         })
     }
 
-    /// Asks how many rows the parts of a segment have, where that is not known, and keeps it as their upper bounds; gives the sum.
+    /// Reads back the row counts of a segment's parts, if unknown, keeps them as upper bounds, and returns the sum.
     pub async fn count_rows_of(&self, segment: usize, parts: &mut [Part], stream: &Stream) -> Result<u64, Failure> {
         if let Some(rows) = rows_known_of(parts) {
             return Ok(rows);
@@ -52,13 +52,13 @@ impl Run {
         Ok(counts.iter().sum())
     }
 
-    /// Several parts of the same columns as one.
+    /// Packs several parts with the same columns into one.
     pub fn together(&self, parts: Vec<Kept>, stream: &Stream) -> Result<Part, Failure> {
         let parts = parts.into_iter().map(|part| part.on_device(stream)).collect::<Result<Vec<_>, _>>()?;
         self.joined(parts, false, stream)
     }
 
-    /// The same; `waits` where it may have to leave for host memory.
+    /// Like [`together`](Self::together); `waits` if the part may have to be spilled to the host.
     pub(crate) fn joined(&self, parts: Vec<Part>, waits: bool, stream: &Stream) -> Result<Part, Failure> {
         let one_is_enough = match parts.as_slice() {
             [one] => !one.is_roomy(),
@@ -67,7 +67,7 @@ impl Run {
         self.packed(parts, one_is_enough, waits, stream)
     }
 
-    /// A part that takes no more than its rows need.
+    /// Shrinks a part to the room that its rows need.
     pub async fn shrink(&self, segment: usize, part: Part, stream: &Stream) -> Result<Part, Failure> {
         let mut parts = vec![part];
         let rows = self.count_rows_of(segment, &mut parts, stream).await?;
@@ -75,13 +75,13 @@ impl Run {
         self.packed(parts, stays, true, stream)
     }
 
-    /// Parts in one, unless `one_is_enough`.
+    /// Packs parts into one, unless `one_is_enough`.
     fn packed(&self, mut parts: Vec<Part>, one_is_enough: bool, waits: bool, stream: &Stream) -> Result<Part, Failure> {
         if one_is_enough {
             return parts.pop().ok_or_else(|| EngineError::internal("there is a part at least").into());
         }
         let first = parts.first().ok_or_else(|| EngineError::internal("there is a part at least"))?;
-        // Every column of the layout travels: sort keys follow those of the result.
+        // Every column of the layout is copied: sort keys follow those of the result.
         let columns = first.layout.column_specs();
         // One part is described by the launch itself; descriptors of several are uploaded.
         let is_one = parts.len() == 1 && extent_bytes(columns.len()) <= MAX_EXTENT_PARAM_BYTES;
@@ -111,12 +111,12 @@ impl Run {
     }
 }
 
-/// The rows of all parts, if they are known of each.
+/// Row count of all parts, if each is known.
 fn rows_known_of(parts: &[Part]) -> Option<u64> {
     parts.iter().map(Part::known_rows).sum()
 }
 
-/// All rows of the extents, as dense columns.
+/// Spec that writes all rows of the extents as dense columns.
 fn packing(extents: Extents, columns: Vec<ColumnSpec>) -> PipelineSpec {
     let mut graph = Graph::new();
     let outputs = columns.iter().enumerate().map(|(index, of)| graph.column(index as u32, of.ty)).collect();

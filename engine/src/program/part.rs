@@ -4,9 +4,9 @@
 //!                         ▲                 │                              │
 //!                         └── on_device() ◄─┴──────────────────────────────┘      the next pipeline reads it
 //!
-//! Memory   a part is promised by the governor before it is allocated, and counts until its last view is gone.
-//! Spilled  only while it waits: what a pipeline reads stays where it is. All of it leaves, so a part that will wait is zeroed
-//!          where its rows do not fill it.
+//! Memory   a part is reserved with the governor before it is allocated, and counts until its last view is dropped.
+//! Spilled  only while it waits: the input of a running pipeline stays. A part is spilled whole, so a part that will
+//!          wait is zeroed where its rows do not fill it.
 
 use millpond_kernels::layout::{OutputColumn, OutputLayout};
 use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, LookupInput};
@@ -17,37 +17,37 @@ use crate::device::Engine;
 use crate::error::EngineError;
 use crate::program::failure::Failure;
 
-/// A result of up to this many bytes is downloaded whole, its count and its error with it.
+/// Maximum bytes of a result that is downloaded whole, together with its count and its error.
 pub(crate) const SMALL_RESULT_BYTES: usize = 4 << 20;
 
 /// The output of a segment, on the device.
 pub struct Part {
     pub buffer: DeviceView,
     pub layout: OutputLayout,
-    /// What its first columns are; sort keys may follow them.
+    /// Descriptions of its first columns; sort keys may follow them.
     pub outputs: Vec<ColumnInfo>,
-    /// Where each of them is among the layout's columns; `None` for one that nothing reads.
+    /// Position of each of them among the layout's columns; `None` for unread columns.
     pub at: Vec<Option<usize>>,
-    /// How many rows there are, once that is known.
+    /// Exact row count, once known.
     rows: Option<u64>,
     pub promise: Option<Reservation>,
 }
 
 impl Part {
-    /// A part whose columns lie in the order of `outputs`.
+    /// A part whose columns are in the order of `outputs`.
     pub fn new(buffer: &DeviceBuffer, layout: OutputLayout, outputs: Vec<ColumnInfo>) -> Self {
         let at = (0..outputs.len()).map(Some).collect();
         Self { buffer: buffer.as_view().clone(), layout, outputs, at, rows: None, promise: None }
     }
 
-    /// The same as these columns, which lie where `at` says.
+    /// Describes its columns as `outputs`, at the positions `at`.
     pub fn arranged(mut self, outputs: &[ColumnInfo], at: &[Option<usize>]) -> Self {
         self.outputs = outputs.to_vec();
         self.at = at.to_vec();
         self
     }
 
-    /// Where column `index` lies.
+    /// Layout of column `index`; `None` if it was not written.
     pub fn column(&self, index: usize) -> Option<&OutputColumn> {
         self.at.get(index).copied().flatten().and_then(|at| self.layout.columns.get(at))
     }
@@ -59,31 +59,31 @@ impl Part {
         Ok(Some(ColumnInput { values: self.buffer.view(column.values.clone())?, validity, base: 0 }))
     }
 
-    /// Column `index`, to be looked up by row number.
+    /// Column `index` as a lookup table by row number.
     pub fn lookup_of(&self, index: usize) -> Result<LookupInput, MemoryError> {
         let column = self.column(index).expect("a column that is looked up was written");
         let validity = column.validity.clone().map(|range| self.buffer.view(range)).transpose()?;
         Ok(LookupInput { values: self.buffer.view(column.values.clone())?, validity })
     }
 
-    /// A part whose memory somebody else answers for.
+    /// A part whose memory is reserved elsewhere.
     pub fn of(buffer: DeviceView, layout: OutputLayout, outputs: Vec<ColumnInfo>, at: Vec<Option<usize>>) -> Self {
         Self { buffer, layout, outputs, at, rows: None, promise: None }
     }
 
-    /// Keeps what the governor promised for it.
+    /// Attaches the reservation for its memory.
     pub fn promised(mut self, promise: Reservation) -> Self {
         self.promise = Some(promise);
         self
     }
 
-    /// Column `index` alone, as `info`, in the same memory: what the governor promised for that goes along.
+    /// Column `index` alone, described by `info`, in the same memory; takes over the reservation.
     pub fn take_column(&mut self, index: usize, info: ColumnInfo) -> Self {
         let (buffer, layout, promise) = (self.buffer.clone(), self.layout.clone(), self.promise.take());
         Self { buffer, layout, outputs: vec![info], at: vec![Some(index)], rows: self.rows, promise }
     }
 
-    /// The columns at `indices`, in that order; nothing moves.
+    /// Selects the columns at `indices`, in that order, without a copy.
     pub fn select(mut self, indices: &[usize]) -> Result<Self, Failure> {
         let missing = || EngineError::internal("a projection of a column that was not sorted");
         let outputs = indices.iter().map(|i| self.outputs.get(*i).cloned());
@@ -93,7 +93,7 @@ impl Part {
         Ok(self)
     }
 
-    /// Keeps how many rows there are, as their upper bound.
+    /// Tightens the row upper bound to the exact count.
     pub fn rows_known(&mut self, rows: u64) -> Result<(), EngineError> {
         if rows > self.layout.rows_upper_bound {
             let bound = self.layout.rows_upper_bound;
@@ -103,7 +103,7 @@ impl Part {
         Ok(())
     }
 
-    /// How many rows there are, if that is known.
+    /// Exact row count, if known.
     pub fn known_rows(&self) -> Option<u64> {
         self.rows
     }
@@ -113,7 +113,7 @@ impl Part {
         self.rows.unwrap_or(self.layout.rows_upper_bound)
     }
 
-    /// True when its rows are known to fill less than half of it.
+    /// True if its rows are known to fill less than half of it.
     pub fn is_roomy(&self) -> bool {
         self.rows.is_some_and(|rows| self.layout.bytes > SMALL_RESULT_BYTES && rows * 2 < self.layout.rows_upper_bound)
     }
@@ -125,7 +125,7 @@ impl Part {
         Ok(ExtentInput { rows: ExtentRows::OnDevice { control, upper_bound: self.rows_bound() }, ..extent })
     }
 
-    /// As the input of the next segment.
+    /// The part as the input of the next segment.
     pub fn as_extent(&self) -> Result<ExtentInput, Failure> {
         let control = self.buffer.view(OutputLayout::CONTROL)?;
         Ok(ExtentInput {
@@ -141,12 +141,12 @@ pub struct Kept {
     layout: OutputLayout,
     outputs: Vec<ColumnInfo>,
     at: Vec<Option<usize>>,
-    /// How many rows there are, if that is known.
+    /// Exact row count, if known.
     rows: Option<u64>,
 }
 
 enum Place {
-    /// It cannot leave: the device's memory layer does not take it, or it was not made for leaving.
+    /// Not spillable: the device's memory layer does not accept it, or it was not allocated for spilling.
     Device(Box<Part>),
     Anywhere(SpillHandle),
 }
@@ -158,8 +158,8 @@ impl Kept {
         Self { layout, outputs, at, rows: part.rows, place: Place::Device(Box::new(part)) }
     }
 
-    /// A part that may leave for host memory until it is used. It was allocated as one that waits. Where nothing can be
-    /// spilled, it stays.
+    /// A part that may be spilled to the host until it is used. It must have been allocated as a part that waits. If
+    /// nothing can be spilled, it stays on the device.
     pub fn spillable(part: Part, engine: &Engine) -> Result<Self, MemoryError> {
         let Part { buffer, layout, outputs, at, rows, promise } = part;
         let views = vec![buffer.clone()];
@@ -183,7 +183,7 @@ impl Kept {
         self.rows.unwrap_or(self.layout.rows_upper_bound)
     }
 
-    /// The part, back on the device if it had left, and there as long as the answer lives.
+    /// The part on the device, copied back if it was spilled; it stays there as long as the returned part exists.
     pub fn lend(&self, stream: &Stream) -> Result<Part, MemoryError> {
         let buffer = match &self.place {
             Place::Device(part) => part.buffer.clone(),
@@ -195,12 +195,12 @@ impl Kept {
         Ok(Part { rows: self.rows, ..Part::of(buffer, self.layout.clone(), self.outputs.clone(), self.at.clone()) })
     }
 
-    /// Bytes on the device, when it is there.
+    /// Bytes that it takes on the device.
     pub fn bytes(&self) -> usize {
         self.layout.bytes
     }
 
-    /// The part, back on the device if it had left, and there to stay.
+    /// The part on the device, copied back if it was spilled, and no longer spillable.
     pub fn on_device(self, stream: &Stream) -> Result<Part, MemoryError> {
         match self.place {
             Place::Device(part) => Ok(*part),

@@ -1,10 +1,10 @@
-//! What follows from a plan, its statistics and what was learnt of it: made once, shared by runs.
+//! Data derived from a plan, its statistics and its lessons: computed once, shared by runs.
 //!
-//!   sources' columns ─► every segment lowered once, as if nothing were known of builds ─► which columns are read, keys of joins,
-//!                                                                                          columns in common, codes that are keys
-//!   Prepared ─► Run ─► Run …     a run lowers only what depends on builds, and on how large dictionaries have become
+//!   sources' columns ─► every segment lowered once, without facts about builds ─► columns read, keys of joins,
+//!                                                                                 common columns, key codes
+//!   Prepared ─► Run ─► Run …     a run lowers only what depends on builds, and on the sizes of dictionaries
 //!
-//! Kept     by the border that runs the program, until another attempt learns something that changes it.
+//! Kept     by the border that runs the program, until the lesson of an attempt changes it.
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
@@ -25,18 +25,18 @@ use crate::program::segments::{Origin, Program};
 use crate::program::tables::Tables;
 use crate::reason::Reason;
 
-/// What to take in smaller pieces after memory has run out.
+/// Work to split into smaller pieces after memory has run out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Split {
-    /// Segments that are fed at the same time, one after the other.
+    /// Segments that are fed concurrently: feed them one after the other.
     Feeds,
-    /// The groups of a segment, in so many passes.
+    /// Groups: segment, and number of passes.
     Groups(usize, u32),
-    /// The join whose build side a segment builds, in so many parts.
+    /// Join: building segment, and number of parts of its keys.
     Join(usize, u32),
 }
 
-/// What attempts learn from each other, and later runs from earlier ones.
+/// Lessons that attempts learn from each other, and later runs from earlier ones.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Lessons {
     /// Statistics were wrong: take every column at its native width.
@@ -45,76 +45,77 @@ pub struct Lessons {
     pub piecewise: bool,
     /// Memory was short beside another segment's rows: feed one segment after the other.
     pub one_by_one: bool,
-    /// Least sizes to plan dictionaries for, by source and column.
+    /// Minimum sizes to plan dictionaries for, by source and column.
     pub dictionaries: HashMap<(usize, usize), usize>,
-    /// String columns without a dictionary, and those that need one whatever its size.
+    /// String columns without a dictionary, and columns that need one whatever its size.
     pub(crate) strings: StringForm,
-    /// How much larger than planned the room for texts is that the device makes; 0 as 1.
+    /// Factor on the planned room for texts that the device makes; 0 means 1.
     pub arena_times: u64,
-    /// Groups that the tables of segments came to have room for.
+    /// Number of groups that the tables of segments grew to hold, by segment.
     pub groups: HashMap<usize, u64>,
-    /// Into how many parts the keys of a segment's table are cut, one pass over its input for each.
+    /// Number of parts of the keys of a segment's table, with one pass over its input for each.
     pub passes: HashMap<usize, u32>,
-    /// Into how many parts the keys of a join are cut, by the segment that builds: one after the other is built and probed.
+    /// Number of parts of the keys of a join, by the building segment: the parts are built and probed one after the
+    /// other.
     pub join_parts: HashMap<usize, u32>,
-    /// What to try next where memory has run out.
+    /// Split to try next, after memory has run out.
     pub split_next: Option<Split>,
-    /// Rows of an extent, at most, since memory has run out.
+    /// Maximum rows of an extent, after memory has run out.
     pub extent_rows: Option<usize>,
-    /// What earlier runs had found was not so: ask again, and wait.
+    /// Answers of earlier runs were wrong: read them back again, and wait.
     pub asks: bool,
 }
 
 impl Lessons {
-    /// True when a program that is prepared with the one is prepared with the other.
+    /// True if a program prepared with one is equal to a program prepared with the other.
     pub fn plan_as(&self, other: &Self) -> bool {
         self.wide == other.wide && self.strings == other.strings
     }
 
-    /// True for a run that takes all there is at once: what it asks the device is what another one asks, in the same order.
+    /// True for a run that processes all rows at once: other such runs read back the same answers in the same order.
     fn takes_all_at_once(&self) -> bool {
         let cut = !self.passes.is_empty() || !self.join_parts.is_empty() || self.extent_rows.is_some();
         !(cut || self.piecewise || self.asks)
     }
 }
 
-/// A program with all that runs of it have in common.
+/// A program with everything that its runs share.
 #[derive(Clone)]
 pub struct Prepared {
     pub program: Arc<Program>,
-    /// What is known of the columns of each source, and which of them anything reads.
+    /// Facts about the columns of each source, and flags of the columns that something reads.
     pub sources: Vec<SourceFacts>,
     pub used: Vec<Vec<bool>>,
-    /// How the keys of each building segment are represented.
+    /// Key representation of each building segment.
     pub keys: HashMap<usize, Vec<KeyForm>>,
-    /// Which columns of each segment that leaves some out anything reads.
+    /// Flags of the columns that something reads, for each segment that can leave columns out.
     pub needed: HashMap<usize, Vec<bool>>,
     /// Build segments whose payload some probe reads.
     pub payload: HashSet<usize>,
-    /// The columns that segments give of which another one reads all, one after the other.
+    /// Columns in common of segments whose results another segment reads one after the other.
     pub common: HashMap<usize, Vec<ColumnInfo>>,
-    /// Dictionaries of each segment whose codes are keys: they may get a bound.
+    /// Dictionaries of each segment whose codes are keys: the codes may get a bound.
     pub key_codes: Vec<Vec<DictionaryId>>,
-    /// What it was prepared with.
+    /// Lessons that it was prepared with.
     pub lessons: Lessons,
     stamps: Vec<u64>,
-    /// Dictionaries with the values that runs have met, and what lookups have for these.
+    /// Dictionaries with the values that runs have met, and lookup results for these.
     tables: Arc<Mutex<Tables>>,
-    /// What the last run of a segment has compiled, in the segment's own words.
+    /// Compiled form of each segment from its last run, in a type of the segment's own.
     compiled: Arc<Mutex<HashMap<usize, Compiled>>>,
-    /// What runs have asked the device.
+    /// Answers that runs have read back from the device.
     pub answers: Arc<Answers>,
     /// Pipelines that move rows between segments.
     pub movers: Arc<Movers>,
 }
 
-/// A segment as a run has compiled it.
+/// A segment as a run has compiled it, in a type of the segment's own.
 pub type Compiled = Arc<dyn Any + Send + Sync>;
 
 impl Prepared {
-    /// Prepares `program` over its sources as they were `opened`. Of the string columns that were learnt to be better off
-    /// without a dictionary those become texts for which every expression has a form; the others need their dictionary,
-    /// whatever its size: `lessons` says so afterwards.
+    /// Prepares `program` over its sources as they were `opened`. String columns that are better off without a
+    /// dictionary become texts if every expression over them has a form for texts; the others need their dictionary,
+    /// whatever its size. `lessons` records the decision.
     ///
     /// # Errors
     /// Why the program has no form over its sources' columns.
@@ -154,7 +155,7 @@ impl Prepared {
         if !strings.texts.is_empty() {
             planned = plan(as_texts(&strings.texts)).ok();
             if planned.is_none() {
-                // Not all of them together: those that can be texts alone, if they can be so together.
+                // Not all of them together: the columns that can be texts alone, if they can be so together.
                 let mut alone = |column: &(usize, usize)| plan(as_texts(&HashSet::from([*column]))).is_ok();
                 let (texts, needed): (HashSet<_>, HashSet<_>) = strings.texts.iter().copied().partition(&mut alone);
                 strings.needed.extend(needed);
@@ -191,7 +192,7 @@ impl Prepared {
         })
     }
 
-    /// The same for another copy of the program.
+    /// The preparation for another copy of the program.
     pub fn with_program(&self, program: &Arc<Program>) -> Self {
         Self { program: Arc::clone(program), ..self.clone() }
     }
@@ -201,22 +202,22 @@ impl Prepared {
         self.lessons.plan_as(lessons) && self.stamps == stamps(opened)
     }
 
-    /// The same for runs that have learnt what changes no plan; see [`Lessons::plan_as`].
+    /// The preparation with lessons that change no plan; see [`Lessons::plan_as`].
     pub fn with_lessons(&self, lessons: &Lessons) -> Self {
         Self { lessons: lessons.clone(), ..self.clone() }
     }
 
-    /// What the last run of a segment has compiled.
+    /// Compiled form of a segment from its last run.
     pub fn compiled(&self, segment: usize) -> Option<Compiled> {
         self.compiled.lock().unwrap_or_else(PoisonError::into_inner).get(&segment).cloned()
     }
 
-    /// Keeps for later runs what this one has compiled.
+    /// Keeps a compiled form for later runs.
     pub fn keep_compiled(&self, segment: usize, compiled: Compiled) {
         self.compiled.lock().unwrap_or_else(PoisonError::into_inner).insert(segment, compiled);
     }
 
-    /// True if a run finds what an earlier one has found: its columns stay, and it takes all of them at once.
+    /// True if earlier runs' answers hold for later ones: columns stay, and a run processes all of them at once.
     pub fn answers_hold(&self) -> bool {
         let stay = self.stamps.iter().all(|stamp| *stamp != 0);
         stay && self.lessons.takes_all_at_once() && !self.program.streams_out()
@@ -241,7 +242,7 @@ fn stamps(opened: &[Box<dyn SourceRun>]) -> Vec<u64> {
     opened.iter().map(|source| source.stamp()).collect()
 }
 
-/// A program while it is planned.
+/// A program being planned.
 struct Planning<'a> {
     program: &'a Program,
     sources: Vec<SourceFacts>,
@@ -277,7 +278,8 @@ impl<'a> Planning<'a> {
         }
     }
 
-    /// Lowers every segment, first to last, for the columns that it gives; then looks, last to first, at those that it reads.
+    /// Lowers every segment, first to last, for its output columns; then finds, last to first, the columns that it
+    /// reads.
     fn plan(&mut self) -> Result<(), Reason> {
         let program = self.program;
         let mut given: Vec<(Vec<ColumnInfo>, Details)> = Vec::new();
@@ -311,8 +313,9 @@ impl<'a> Planning<'a> {
             self.lowerings.fetch_add(1, Ordering::Relaxed);
             let lowered = program.lower_whole(index, &input, &mut self.definitions, &mut builds)?;
             self.key_codes.push(lowered.key_codes.clone());
-            // Where rows have one match at most, other columns may be read than where they have several, which plans expect: a condition
-            // is asked of rows that may have no match, and what an expression need not read depends on what may fail before it.
+            // Rows with one match at most may read other columns than rows with several, which plans expect: a
+            // condition is evaluated on rows that may have no match, and the columns that an expression reads depend on
+            // what may fail before it.
             let mut lowered_for_one = None;
             let expects_several = |build: usize| self.forms.get(&build).is_some_and(|form| form.has_duplicates);
             if segment.stages.iter().filter_map(|stage| stage.build()).any(expects_several) {
@@ -328,7 +331,7 @@ impl<'a> Planning<'a> {
                 let lowered = lowered.restricted(self.needed.get(&index).map(Vec::as_slice));
                 self.note_columns(index, &lowered);
             }
-            // What the keys of a build side read is needed, too.
+            // The columns that a build side's keys read are needed, too.
             for build in program.probed(index) {
                 let Some(form) = self.forms.get(&build) else { continue };
                 self.lowerings.fetch_add(1, Ordering::Relaxed);
@@ -342,14 +345,14 @@ impl<'a> Planning<'a> {
         Ok(())
     }
 
-    /// Notes what segment `index` reads: of its source, and of build sides.
+    /// Records the columns that segment `index` reads, of its source and of build sides.
     fn note_columns(&mut self, index: usize, lowered: &LoweredSegment) {
         let columns_read = match &self.program.segments[index].origin {
             Origin::Source(source) => Some(&mut self.used[*source]),
             _ => self.program.on_demand(index).and_then(|from| self.needed.get_mut(&from)),
         };
         if let Some(columns) = columns_read {
-            // Behind the columns of ranked rows lies what was added to them, which is always there.
+            // Columns that are added behind those of ranked rows are always written.
             for column in lowered.first().spec.used_columns() {
                 if let Some(column) = columns.get_mut(column as usize) {
                     *column = true;
@@ -376,10 +379,10 @@ impl<'a> Planning<'a> {
     }
 }
 
-/// Build sides of which no more is known than the plan tells.
+/// Build-side forms derived from the plan alone.
 struct PlannedForms<'a> {
     forms: &'a mut HashMap<usize, BuildForm>,
-    /// What segments give.
+    /// Output columns and details of segments.
     given: &'a [(Vec<ColumnInfo>, Details)],
 }
 
@@ -401,7 +404,7 @@ impl Builds for PlannedForms<'_> {
     }
 }
 
-/// The same build sides, should no key of theirs have several rows.
+/// The same build sides, assuming that no key has several rows.
 struct UniqueForms<'a>(&'a HashMap<usize, BuildForm>);
 
 impl Builds for UniqueForms<'_> {
@@ -418,7 +421,7 @@ impl Builds for UniqueForms<'_> {
     }
 }
 
-/// The columns of several segments' results, one after the other.
+/// Merged columns of several segments' results, which are read one after the other.
 pub fn merged<'c>(mut all: impl Iterator<Item = &'c [ColumnInfo]>) -> Vec<ColumnInfo> {
     let mut columns = all.next().unwrap_or_default().to_vec();
     for others in all {

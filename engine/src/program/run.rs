@@ -1,7 +1,7 @@
-//! One attempt at running a program: what it works with, and what it comes to know.
+//! One attempt at running a program: its inputs and its state.
 //!
 //!   Prepared ─┬─► Run ─► segments, one after the other ─► results
-//!   RunContext┘    └─ tables on the device · texts · what was learnt       nothing of it outlives the attempt
+//!   RunContext┘    └─ tables on the device · texts · lessons               no state outlives the attempt
 //!
 //! Dropped  with its stream: tasks end, buffers are freed in the order of their streams.
 
@@ -37,13 +37,13 @@ pub struct Run {
     context: Arc<RunContext>,
     pub sources: Vec<Box<dyn SourceRun>>,
     tables: Mutex<RunTables>,
-    /// What segments were lowered to last, some of them before their turn came.
+    /// Latest lowerings of segments, some of them made before the segment's turn.
     shapes: Mutex<HashMap<usize, Arc<Shape>>>,
-    /// Where views lead to.
+    /// Buffers that views point to.
     pub reached: Reached,
-    /// Held shared by who has an extent under way, alone by who found no memory for one.
+    /// Shared by feeders with an extent in flight; exclusive for a feeder that ran out of memory.
     pub gate: RwLock<()>,
-    /// What the attempt began with, and what it has learnt since.
+    /// Lessons from before the attempt, and those learnt since.
     lessons: Mutex<Lessons>,
     pub results: Results,
 }
@@ -83,7 +83,7 @@ impl Run {
         }
     }
 
-    /// The tables of this run. Who needs those of the program, too, locks these first.
+    /// The tables of this run. Lock order: run tables before program tables.
     fn tables(&self) -> MutexGuard<'_, RunTables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -92,17 +92,17 @@ impl Run {
         self.shapes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the attempt has learnt so far.
+    /// Lessons so far.
     pub fn lessons(&self) -> MutexGuard<'_, Lessons> {
         self.lessons.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Rows of an extent, at most: fewer once memory has run out.
+    /// Maximum rows of an extent: fewer after memory has run out.
     pub fn extent_rows(&self) -> usize {
         self.lessons().extent_rows.unwrap_or(usize::MAX)
     }
 
-    /// Later extents have no more than so many rows.
+    /// Limits later extents to `rows` rows.
     pub fn smaller_extents(&self, rows: usize) {
         let mut lessons = self.lessons();
         lessons.extent_rows = Some(rows.min(lessons.extent_rows.unwrap_or(usize::MAX)));
@@ -117,13 +117,13 @@ impl Run {
         Ok(literals.collect::<datafusion::error::Result<_>>()?)
     }
 
-    /// Most values of a dictionary that expressions cannot do without.
+    /// Maximum values of a dictionary that expressions require.
     pub(crate) fn most_values_if_needed(&self) -> usize {
         self.options.most_dictionary_values() * texts::IF_NEEDED
     }
 
-    /// A table of a launch over a dictionary, as far as the dictionary goes. While its values are computed, here or by another thread, the
-    /// runtime's other tasks go on elsewhere.
+    /// A launch's table over the current values of a dictionary. While values are evaluated, here or by another thread,
+    /// the runtime's other tasks continue elsewhere.
     pub fn lookup(&self, lookup: &Lookup, stream: &Stream) -> Result<LookupInput, Failure> {
         let is_there = self.prepared.tables_now().is_some_and(|tables| tables.is_evaluated(lookup));
         match is_there {
@@ -146,12 +146,12 @@ impl Run {
         self.tables().values(id, &self.prepared.tables())
     }
 
-    /// True when a state holds ranks that no longer are what they were when a launch read them.
+    /// True if a state holds ranks that have changed since a launch read them.
     pub fn ranks_moved(&self) -> bool {
         self.tables().ranks_moved() && !self.options.debug_forget_ranks
     }
 
-    /// The pipeline that moves rows so; its spec is made when it is asked for the first time.
+    /// The pipeline that moves rows this way; its spec is made on the first request.
     pub fn mover(
         &self,
         mover: Mover,
@@ -160,32 +160,32 @@ impl Run {
         self.prepared.movers.pipeline(mover, &self.context, spec)
     }
 
-    /// Passes over the input of a segment, one for each part of its keys.
+    /// Number of passes over a segment's input, one for each part of its keys.
     pub fn passes(&self, segment: usize) -> u32 {
         self.prepared.lessons.passes.get(&segment).copied().unwrap_or(1)
     }
 
-    /// True when the rows of an extent can leave as soon as they are there.
+    /// True if the rows of an extent can leave as soon as they are produced.
     pub fn streams_out(&self) -> bool {
         self.prepared.program.streams_out()
     }
 
-    /// True if a source is there whole.
+    /// True if some source provides whole columns.
     pub fn reads_whole_columns(&self) -> bool {
         self.sources.iter().any(|source| source.texts().is_some())
     }
 
-    /// True if a source is read while the run goes on: there are scans that may leave rows out.
+    /// True if some source is read during the run: there are scans that may leave rows out.
     pub fn feeds(&self) -> bool {
         self.sources.iter().any(|source| source.texts().is_none())
     }
 
-    /// True for the segment that gives the result.
+    /// True for the segment that produces the result.
     pub fn is_last(&self, segment: usize) -> bool {
         segment + 1 == self.prepared.program.segments.len()
     }
 
-    /// Room for what a launch makes; none if it makes no texts.
+    /// Arena for the texts of a launch; `None` if it makes none.
     pub fn made(&self, spec: &PipelineSpec, input: &Input<'_>, stream: &Stream) -> Result<Option<Made<'_>>, Failure> {
         let bytes = text::arena_bytes(spec, input, self.reached.arena_times()) as usize;
         if bytes == 0 {
@@ -197,7 +197,7 @@ impl Run {
         Ok(Some(Made::in_arena(&self.reached, bytes)))
     }
 
-    /// Columns whose dictionaries are complete, with the bound that gives their codes.
+    /// Bounds the codes of the columns whose dictionaries are complete.
     pub fn bounded(&self, columns: &mut [ColumnInfo]) {
         let tables = self.prepared.tables();
         for column in columns {

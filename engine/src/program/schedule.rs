@@ -1,12 +1,12 @@
-//! In which order the segments of a run go, and how often.
+//! Order of a run's segments, and the number of times that each runs.
 //!
-//!   usually         build ─► probe ─► finish                                        each once, in the order of the program
-//!   rows are fed    what waits for no other segment is fed side by side, each on a stream of its own; no more than `millpond.partitions`
-//!   memory is short [ build part 0 ─ probe part 0 ] [ build part 1 ─ probe part 1 ] …  one part of a join's keys after the other
+//!   usually         build ─► probe ─► finish                                           each once, in program order
+//!   rows are fed    independent segments are fed concurrently, on their own streams; at most `millpond.partitions`
+//!   memory is short [ build part 0 ─ probe part 0 ] [ build part 1 ─ probe part 1 ] …  one key part at a time
 //!
-//! Parts   of the keys by a hash: rows with equal keys are of one part on both sides, so every kind of join may be cut so, but
-//!         NOT IN, which asks about all keys at once. What is read is read once for each part.
-//! Learns  what to cut from where memory ran out; the next attempt does.
+//! Parts   of the keys are cut by a hash: equal keys are in the same part on both sides, so every kind of join can be
+//!         cut, except NOT IN, which depends on all keys at once. The input is read once for each part.
+//! Learns  from where memory ran out, what to cut; the next attempt cuts it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,10 +29,10 @@ use crate::program::prepared::merged;
 use crate::program::run::Run;
 use crate::program::segments::Origin;
 
-/// Parts become so many times as many where memory has run out.
+/// Factor by which the number of key partitions grows after running out of memory.
 const MORE_PARTS: u32 = 4;
 
-/// The segments of one attempt, as far as they have run.
+/// The segments of one attempt, with the results so far.
 pub struct Schedule<'r> {
     run: &'r Arc<Run>,
     stream: &'r Stream,
@@ -41,16 +41,16 @@ pub struct Schedule<'r> {
     done: Vec<bool>,
 }
 
-/// What a segment is run for.
+/// Parameters of one pass of a segment.
 #[derive(Clone, Copy)]
 struct Pass {
-    /// The part of its own keys that a segment builds.
+    /// Part of the segment's own keys that it builds.
     own: Option<KeySlice>,
-    /// The part of a build side that it uses.
+    /// Part of a build side that it uses.
     probed: Option<(usize, KeySlice)>,
-    /// The part of its groups' keys.
+    /// Number of the part of its groups' keys.
     groups: u32,
-    /// Nobody reads its source after this.
+    /// No later pass reads its source.
     is_last: bool,
 }
 
@@ -61,12 +61,12 @@ impl<'r> Schedule<'r> {
         Self { run, stream, given, built: HashMap::new(), done: vec![false; segments] }
     }
 
-    /// Runs all segments; gives the result, unless its rows have left as they came.
+    /// Runs all segments; returns the result, or `None` if its rows have streamed out.
     pub async fn result(mut self) -> Result<Option<Given>, Failure> {
         let segments = self.run.prepared.program.segments.len();
         self.run.tally.preparing(|| self.run.compile_ahead());
         if self.run.streams_out() {
-            // Once its rows have left there is nothing to end, and no device that it would take.
+            // After its rows have left nothing remains to be finished, and the device is no longer needed.
             let run = self.run;
             let pass = self.pass(0, Pass { own: None, probed: None, groups: 0, is_last: true }, None);
             profile::segment(|| run.prepared.program.segment_name(0), pass).await?;
@@ -90,7 +90,8 @@ impl<'r> Schedule<'r> {
         self.given.pop().flatten().map(Some).ok_or_else(|| EngineError::internal("the last segment gives rows").into())
     }
 
-    /// The segments from `first` on that may be fed at the same time, if there are several and it is one of them.
+    /// Segments from `first` on that can be fed at the same time; empty unless there are several and `first` is one of
+    /// them.
     fn fed_beside(&self, first: usize) -> Vec<usize> {
         let run = self.run;
         let Some(last) = self.done.len().checked_sub(1) else { return vec![] };
@@ -108,7 +109,7 @@ impl<'r> Schedule<'r> {
         if fed.len() > 1 && fed[0] == first { fed } else { vec![] }
     }
 
-    /// What segments give that are fed at the same time.
+    /// Results of segments that are fed at the same time.
     async fn feed(&self, segments: &[usize]) -> Result<Vec<(usize, Given)>, Failure> {
         let mut tasks = JoinSet::new();
         for index in segments.iter().copied() {
@@ -140,7 +141,7 @@ impl<'r> Schedule<'r> {
         Ok(given)
     }
 
-    /// Marks a segment as done, and those that ran for it, one part of the keys after the other.
+    /// Marks a segment as done, with the segments that ran for it, one part of the keys after the other.
     fn finished(&mut self, index: usize) {
         let mut open = vec![index];
         while let Some(index) = open.pop() {
@@ -152,7 +153,7 @@ impl<'r> Schedule<'r> {
         }
     }
 
-    /// Keeps what a segment gave.
+    /// Keeps the result of a segment.
     fn keep(&mut self, index: usize, mut given: Given) {
         match given.built.take() {
             Some(built) => drop(self.built.insert(index, built)),
@@ -160,7 +161,7 @@ impl<'r> Schedule<'r> {
         }
     }
 
-    /// Lets go of what no segment will read any more.
+    /// Drops the results that no segment will read any more.
     fn forget(&mut self) {
         let program = &self.run.prepared.program;
         let open = |index: usize| !self.done[index];
@@ -180,7 +181,7 @@ impl<'r> Schedule<'r> {
         self.built.retain(|build, _| self.run.users(*build).any(|user| !done[user]));
     }
 
-    /// Whether another segment than `index` is still to read what segment `of` gave.
+    /// Whether a segment other than `index` has yet to read the result of segment `of`.
     fn is_read_by_others(&self, of: usize, index: usize) -> bool {
         let reads = |other: usize| match &self.run.prepared.program.segments[other].origin {
             Origin::Segments(from) => from.contains(&of),
@@ -189,13 +190,13 @@ impl<'r> Schedule<'r> {
         (0..self.done.len()).any(|other| other != index && !self.done[other] && reads(other))
     }
 
-    /// Everything that segment `index` gives: all of it, or one part of the keys by which it is joined.
+    /// The result of segment `index`: all of it, or the part `own` of the keys by which it is joined.
     fn produce(&mut self, index: usize, own: Option<KeySlice>) -> BoxFuture<'_, Result<Given, Failure>> {
         let run = self.run;
         let produced = async move {
             let cut = run.cut_build(index);
             let parts = cut.map_or(1, |build| run.parts(build));
-            // Where rows of the build side itself are asked for, another segment marks them first.
+            // If rows of the build side itself are needed, an earlier segment marks them first.
             let marking = cut.and_then(|build| run.users(build).find(|user| *user < index));
             let passes = run.passes(index);
             let (mut active, mut first): (Option<Arc<SegmentRun>>, Option<Arc<SegmentRun>>) = (None, None);
@@ -212,7 +213,7 @@ impl<'r> Schedule<'r> {
                     if let Some(marking) = marking {
                         let done = self.pass(marking, pass, first.take()).await?;
                         if groups == 0 && part == 0 {
-                            // Whoever reads the rest of the build side gives columns like these.
+                            // The segment that reads the rest of the build side writes columns like these.
                             self.given[marking] = Some(done.shape()?);
                         }
                         first = Some(done);
@@ -236,7 +237,7 @@ impl<'r> Schedule<'r> {
         Box::pin(profile::segment(move || run.prepared.program.segment_name(index), produced))
     }
 
-    /// Segment `index` before a pass over its source.
+    /// Segment `index`, ready for a pass over its source.
     fn begin(&self, index: usize, pass: Pass, before: Option<Arc<SegmentRun>>) -> Result<Arc<SegmentRun>, Failure> {
         let run = self.run;
         let segment = &run.prepared.program.segments[index];
@@ -304,36 +305,36 @@ impl<'r> Schedule<'r> {
 }
 
 impl Run {
-    /// All rows of the source of segment `index`.
+    /// Feeds all rows of the source of segment `index`.
     async fn feed(&self, index: usize, active: &Arc<SegmentRun>) -> Result<(), Failure> {
         let Origin::Source(source) = self.prepared.program.segments[index].origin else { return Ok(()) };
         let extents = self.sources[source].extents(source, active);
         recorder::during(profile::step::FEED, extents).await
     }
 
-    /// Segments that use what segment `build` builds, in order.
+    /// Segments that use the build side of segment `build`, in order.
     pub fn users(&self, build: usize) -> impl Iterator<Item = usize> + '_ {
         (0..self.prepared.program.segments.len())
             .filter(move |index| self.prepared.program.probed(*index).any(|probed| probed == build))
     }
 
-    /// Into how many parts the keys of the join of this build side are cut.
+    /// Number of parts of the keys of this build side's join.
     pub fn parts(&self, build: usize) -> u32 {
         self.prepared.lessons.join_parts.get(&build).copied().unwrap_or(1)
     }
 
-    /// The build side among those of segment `index` whose keys are cut in parts: at most one.
+    /// The build side of segment `index` whose keys are cut in parts: at most one.
     fn cut_build(&self, index: usize) -> Option<usize> {
         self.prepared.program.probed(index).find(|build| self.parts(*build) > 1)
     }
 
-    /// True for segments that run together with a later one, a part of the keys at a time.
+    /// True for segments that run together with a later one, one part of the keys at a time.
     fn is_deferred(&self, index: usize) -> bool {
         let is_early = self.cut_build(index).is_some_and(|build| self.users(build).any(|user| user > index));
         self.parts(index) > 1 || is_early
     }
 
-    /// Notes what of a segment that ran out of memory could be taken in parts.
+    /// Records how a segment that ran out of memory could be split.
     fn cut_somewhere(&self, active: &SegmentRun, failure: &Failure) {
         if !failure.wants_less() {
             return;
@@ -346,7 +347,7 @@ impl Run {
                 Some(Split::Join(build, self.parts(build) * MORE_PARTS))
             }
             (_, Some(_)) => {
-                // Where memory ended early in the input, half the keys at a time would not go far.
+                // If memory ended early in the input, half of the keys at a time would not suffice for much more.
                 Some(Split::Groups(active.index, active.passes * if active.was_early() { 4 } else { 2 }))
             }
             _ => self.cut_source(active.index),
@@ -354,7 +355,7 @@ impl Run {
         self.lessons().split_next = next;
     }
 
-    /// Groups that come in more parts are fewer at a time for the segment that reads them.
+    /// Splits groups into more passes, which leaves fewer groups at a time for the segment that reads them.
     fn cut_source(&self, index: usize) -> Option<Split> {
         let Origin::Segments(from) = &self.prepared.program.segments[index].origin else { return None };
         let passes = |from: usize| self.passes(from);
@@ -364,7 +365,7 @@ impl Run {
         from.iter().copied().find(may).map(|from| Split::Groups(from, passes(from) * 2))
     }
 
-    /// The same for a table that could not be built.
+    /// Like [`cut_somewhere`](Self::cut_somewhere), for a table that could not be built.
     fn cut_build_side(&self, build: usize, failure: &Failure) {
         if failure.wants_less() && self.can_cut(build) {
             let next = Split::Join(build, self.parts(build) * MORE_PARTS);
@@ -372,7 +373,7 @@ impl Run {
         }
     }
 
-    /// True when the join of this build side can be cut further.
+    /// True if the join of this build side can be cut further.
     fn can_cut(&self, build: usize) -> bool {
         let sink = &self.prepared.program.segments[build].sink;
         let sliced = self.prepared.keys.get(&build).is_some_and(|keys| sink.may_slice(keys));

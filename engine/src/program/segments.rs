@@ -1,12 +1,12 @@
 //! A device subtree, cut into segments.
 //!
-//!   Sort ─ Aggregate ─ Join ─┬─ Filter ─ Upload A          segment 0   A ─ filter ─ build
-//!                            └─ Upload B                   segment 1   B ─ probe 0 ─ aggregate
-//!                                                          segment 2   groups ─ finish ─ materialise with sort keys ─ sort
+//!   Sort ─ Aggregate ─ Join ─┬─ Filter ─ Upload A      segment 0   A ─ filter ─ build
+//!                            └─ Upload B               segment 1   B ─ probe 0 ─ aggregate
+//!                                                      segment 2   groups ─ finish ─ materialise with sort keys ─ sort
 //!
-//! Order    a segment comes after those it reads and probes; of several joins, the outermost builds first.
-//! A [`Program`] is what can be known from the plan; what a segment becomes in the kernels' language depends on dictionaries
-//! and on what builds find: see `lower`.
+//! Order    a segment follows those that it reads and probes; of several joins, the outermost builds first.
+//! A [`Program`] holds what the plan alone determines; the lowering of a segment also depends on dictionaries and on
+//! build sides: see `lower`.
 
 use std::fmt::{self, Debug, Write};
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use crate::program::common_subplans::is_same;
 use crate::program::contract::{Operators, Sink, Source, Stage};
 use crate::program::materialise::Materialise;
 
-/// Where a segment's rows come from.
+/// Origin of a segment's rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// The rows of this source.
     Source(usize),
-    /// What these segments gave, one after the other. Their columns are the same.
+    /// The results of these segments, one after the other, with equal columns.
     Segments(Vec<usize>),
-    /// The rows that segment `build` built of, with the marks of those that have a match. The columns that the segment gives are
-    /// those of segment `like`, where there is one.
+    /// The rows that segment `build` built from, with the marks of those that have a match. The output columns are
+    /// those of segment `like`, if it is set.
     Built { build: usize, like: Option<usize> },
 }
 
-/// A pipeline's worth of operators.
+/// A source, stages and a sink that run together.
 #[derive(Debug, Clone)]
 pub struct Segment {
     pub origin: Origin,
@@ -43,11 +43,11 @@ pub struct Segment {
 #[derive(Debug, Clone)]
 pub struct NodeWork {
     pub node: Arc<dyn ExecutionPlan>,
-    /// Segments that end with this node: their sinks are its own.
+    /// Segments whose sinks belong to this node.
     pub ends: Vec<usize>,
-    /// The segment that has its stages, or reads its source.
+    /// Segment that contains its stages, or reads its source.
     pub within: Option<usize>,
-    /// An equal node has done the work: no input of this one is read.
+    /// An equal node has done the work: no input of this node is read.
     pub shared: bool,
 }
 
@@ -55,18 +55,18 @@ pub struct NodeWork {
 #[derive(Debug, Clone)]
 pub struct Program {
     pub sources: Vec<Arc<dyn Source>>,
-    /// The last one gives the result.
+    /// The last one produces the result.
     pub segments: Vec<Segment>,
     /// The nodes of the subtree, for EXPLAIN ANALYZE; the first is its root.
     pub works: Vec<NodeWork>,
     /// The result's schema.
     pub schema: SchemaRef,
-    /// Rows that leave the program, at most; and how many are left out before.
+    /// Maximum number of rows that leave the program, and number of rows skipped before them.
     pub row_limit: Option<usize>,
     pub row_offset: usize,
-    /// Columns of the last segment that are the result, where a projection above a sort does no more than choose.
+    /// Columns of the last segment that form the result, if a projection above a sort only selects.
     pub selection: Option<Vec<usize>>,
-    /// The result stays on the device: no row leaves before all are there.
+    /// The result stays on the device: no row leaves before the result is complete.
     pub stays: bool,
 }
 
@@ -77,38 +77,38 @@ pub struct Open {
 }
 
 impl Open {
-    /// The rows that segment `index` gives.
+    /// A segment that reads the result of segment `index`.
     pub fn reading(index: usize) -> Self {
         Self { origin: Origin::Segments(vec![index]), stages: vec![] }
     }
 
-    /// With one more stage.
+    /// Adds a stage.
     pub fn with(mut self, stage: impl Stage + 'static) -> Self {
         self.stages.push(Arc::new(stage));
         self
     }
 }
 
-/// A program while it is cut.
+/// A program being cut.
 pub struct Segments<'o> {
     operators: &'o Operators,
     program: Program,
-    /// Works of the nodes that are being cut, the innermost last.
+    /// Works of the nodes being cut, the innermost last.
     cutting: Vec<usize>,
-    /// Works of nodes that were cut, whose segment is still open.
+    /// Works of nodes whose segment is still open.
     open: Vec<usize>,
-    /// Nodes whose segments may be read by others that ask for the same, and what reads them begins with.
+    /// Nodes whose segments equal nodes can read, with the stages that this reading begins with.
     found: Vec<Found>,
 }
 
-/// A node, the segment that gives its rows, and the stages that reading them begins with.
+/// A node, the segment that produces its rows, and the stages that reading them begins with.
 type Found = (Arc<dyn ExecutionPlan>, usize, Vec<Arc<dyn Stage>>);
 
 impl Program {
     /// Cuts the device subtree `plan`.
     ///
     /// # Errors
-    /// An internal one, if a node is none of `operators`.
+    /// An internal one, if a node belongs to none of `operators`.
     pub fn of(plan: &Arc<dyn ExecutionPlan>, operators: &Operators) -> Result<Self, EngineError> {
         let program = Self {
             sources: vec![],
@@ -135,7 +135,7 @@ impl Program {
         Ok(segments.program)
     }
 
-    /// A segment in a few words, for whoever asks where time goes: "segment 1: upload 1 → Probe 0 → AggregateSink".
+    /// Short name of a segment, for profiles: "segment 1: upload 1 → Probe 0 → AggregateSink".
     pub fn segment_name(&self, index: usize) -> String {
         let Segment { origin, stages, sink } = &self.segments[index];
         let mut steps = vec![match origin {
@@ -154,7 +154,7 @@ impl Program {
         format!("segment {index}: {}", steps.join(" → "))
     }
 
-    /// True when the rows of an extent can leave as soon as they are there.
+    /// True if the rows of an extent can leave as soon as they are produced.
     pub fn streams_out(&self) -> bool {
         let [one] = self.segments.as_slice() else { return false };
         !self.stays
@@ -164,7 +164,7 @@ impl Program {
             && self.probed(0).next().is_none()
     }
 
-    /// The segments whose builds segment `index` uses.
+    /// The segments whose build sides segment `index` uses.
     pub fn probed(&self, index: usize) -> impl Iterator<Item = usize> + '_ {
         let segment = &self.segments[index];
         let source = match &segment.origin {
@@ -182,7 +182,7 @@ impl Program {
         }
     }
 
-    /// The segment that decides which columns of its own segment `index` reads.
+    /// The segment read by `index`, if it writes only the columns that `index` needs.
     pub fn on_demand(&self, index: usize) -> Option<usize> {
         let from = match &self.segments[index].origin {
             Origin::Built { build, .. } => Some(*build),
@@ -193,7 +193,7 @@ impl Program {
 }
 
 impl Segments<'_> {
-    /// The segments of `node`, the last of them still open. At the `top` its rows are those that leave the program.
+    /// Cuts `node`, and leaves the last of its segments open. At the `top` its rows are those that leave the program.
     ///
     /// # Errors
     /// An internal one, if no operator knows the node.
@@ -208,7 +208,7 @@ impl Segments<'_> {
         open.map(|(open, _)| open)
     }
 
-    /// The same, and whether an equal node has done the work.
+    /// Like [`open`](Self::open); also true if an equal node has done the work.
     fn open_or_share(&mut self, node: &Arc<dyn ExecutionPlan>, top: bool) -> Result<(Open, bool), EngineError> {
         let known = self.found.iter().find(|(known, ..)| is_same(known, node, self.operators));
         if let Some((_, segment, stages)) = known {
@@ -220,26 +220,26 @@ impl Segments<'_> {
         cut.map(|open| (open, false))
     }
 
-    /// The same of the only input of `node`.
+    /// Like [`open`](Self::open), for the only input of `node`.
     ///
     /// # Errors
-    /// As of [`open`](Self::open), and where there is none.
+    /// As for [`open`](Self::open), and if the node has no input.
     pub fn open_input(&mut self, node: &Arc<dyn ExecutionPlan>, top: bool) -> Result<Open, EngineError> {
         let input = node.children().first().copied();
         self.open(input.ok_or_else(|| EngineError::internal(format!("{} has no input", node.name())))?, top)
     }
 
-    /// The rows of a source that the program has not read so far.
+    /// A segment that reads a source that is new to the program.
     pub fn source(&mut self, source: impl Source + 'static) -> Open {
         self.program.sources.push(Arc::new(source));
         Open { origin: Origin::Source(self.program.sources.len() - 1), stages: vec![] }
     }
 
-    /// Ends a segment; gives its number.
+    /// Ends a segment; returns its number.
     pub fn close(&mut self, open: Open, sink: impl Sink + 'static) -> usize {
         self.program.segments.push(Segment { origin: open.origin, stages: open.stages, sink: Arc::new(sink) });
         let segment = self.program.segments.len() - 1;
-        // Where no node is being cut, the root's rows become the result.
+        // If no node is being cut, the root's rows become the result.
         let work = self.cutting.last().copied().unwrap_or(0);
         self.program.works.get_mut(work).into_iter().for_each(|work| work.ends.push(segment));
         self.put_open_works_in(segment);
@@ -252,14 +252,15 @@ impl Segments<'_> {
         }
     }
 
-    /// Stages above the last segment only choose columns of its result.
+    /// Assigns open works to the last segment: stages above it only select columns of its result.
     fn leave_open_works(&mut self) {
         if let Some(last) = self.program.segments.len().checked_sub(1) {
             self.put_open_works_in(last);
         }
     }
 
-    /// From now on who asks for the same as `node` reads `open`, which reads a closed segment.
+    /// Registers `open`, which reads a closed segment, as the shared result of `node`: later requests for an equal node
+    /// reuse it.
     pub fn share(&mut self, node: &Arc<dyn ExecutionPlan>, open: &Open) {
         if let Origin::Segments(from) = &open.origin
             && let [segment] = from.as_slice()
@@ -268,13 +269,13 @@ impl Segments<'_> {
         }
     }
 
-    /// Of the rows that leave the program the first `skip` are left out, and after `limit` others it may stop.
+    /// Sets the rows that leave the program: the first `skip` are dropped, and after `limit` others it may stop.
     pub fn leave(&mut self, skip: usize, limit: Option<usize>) {
         (self.program.row_offset, self.program.row_limit) = (skip, limit);
     }
 }
 
-/// The columns that `stages` choose, if choosing is all they do.
+/// The columns that `stages` select, if they do nothing else.
 fn selection(stages: &[Arc<dyn Stage>]) -> Option<Vec<usize>> {
     let mut chosen: Option<Vec<usize>> = None;
     for stage in stages {
@@ -287,14 +288,14 @@ fn selection(stages: &[Arc<dyn Stage>]) -> Option<Vec<usize>> {
     chosen
 }
 
-/// The first word of what a value prints for debugging: its type's name.
+/// A value's type name: the first word of its debug output.
 fn type_name(value: &impl Debug) -> String {
     struct FirstWord(String);
     impl Write for FirstWord {
         fn write_str(&mut self, text: &str) -> fmt::Result {
             let word = text.find(|c: char| !c.is_alphanumeric()).unwrap_or(text.len());
             self.0.push_str(&text[..word]);
-            // The rest, which may be a whole subtree, is not even printed.
+            // The rest, which may be a whole subtree, is not printed.
             if word < text.len() { Err(fmt::Error) } else { Ok(()) }
         }
     }

@@ -1,18 +1,19 @@
-//! The dictionaries of a program, the lookup tables over them, and what a run has of both on the device.
+//! The dictionaries of a program, the lookup tables over them, and a run's state of both on the device.
 //!
 //!   string arrays ─ intern ─► codes          D0 grows: [PROMO TIN, SMALL NICKEL] + [LARGE BRASS]
-//!   lookup over D0          ─► extended by the new values, uploaded again when it grew; over a stored column's it stays there
+//!   lookup over D0          ─► extended by new values, uploaded again after growth; for a stored column it stays
 //!
-//!   Prepared ─► Tables: dictionaries, and what lookups have for their values ◄─ run 1 ─ run 2 …       values are added, none goes
-//!   Run ──────► RunTables: tables on the device, ranks that states keep                               gone with the run
+//!   Prepared ─► Tables: dictionaries, and lookup results for their values ◄─ run 1 ─ run 2 …    values are only added
+//!   Run ──────► RunTables: tables on the device, ranks that states keep                         dropped with the run
 //!
-//! Threads   one lock around a program's tables, so that each value is interned and evaluated once. A run locks its own tables first.
-//!           While a thread evaluates expressions, the runtime's other tasks go on elsewhere.
-//! Limit     a column with more values than the options allow starts the run again without a dictionary, or with a larger one; in
-//!           the end the CPU takes over.
-//! Order     codes are given in order of first appearance, so they differ from program to program; answers do not.
-//! Ranks     a value's place among all values moves when a smaller one is interned. A pass in which launches read different ranks
-//!           of one value starts again with the dictionary it has filled; values that come after the last launch have no rank.
+//! Threads   one lock around a program's tables, so that each value is interned and evaluated once. A run locks its own
+//!           tables first. While a thread evaluates expressions, the runtime's other tasks continue elsewhere.
+//! Limit     if a column has more values than the options allow, the run starts again without a dictionary, or with a
+//!           larger one; in the end the CPU takes over.
+//! Order     codes are assigned in order of first appearance, so they differ from program to program; answers do not.
+//! Ranks     a value's rank moves when a smaller value is interned. A pass in which launches read different ranks of
+//!           one value starts again with the dictionary that it has filled; values added after the last launch have no
+//!           rank.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -37,15 +38,15 @@ use crate::error::EngineError;
 use crate::expr::{Dictionaries, Dictionary, Lookup, LookupKind, evaluate};
 use crate::program::failure::Failure;
 
-/// The dictionaries of a program, and what expressions make of their values. All runs of the program share them.
+/// The dictionaries of a program, and expressions evaluated over their values. All runs of the program share them.
 pub struct Tables {
     pub definitions: Dictionaries,
     sources: SourceDictionaries,
-    /// Dictionaries that are made from others.
+    /// Dictionaries computed from others.
     made: HashMap<DictionaryId, Interner>,
-    /// The items of lists, and of how many lists.
+    /// Items of lists, and the number of lists that they cover.
     items: HashMap<DictionaryId, (ArrayRef, usize)>,
-    /// What lookups have for the codes so far.
+    /// Lookup results for the codes so far.
     known: Vec<(Lookup, ArrayRef)>,
 }
 
@@ -54,7 +55,7 @@ impl Tables {
         Self { definitions, sources, made: HashMap::new(), items: HashMap::new(), known: vec![] }
     }
 
-    /// The source columns whose values it holds, or what expressions make of them.
+    /// The source columns whose values it holds, or is computed from.
     fn columns_behind(&self, id: DictionaryId) -> Vec<(usize, usize)> {
         match self.definitions.get(id) {
             Some(Dictionary::Source { upload, column, .. }) => vec![(*upload, *column)],
@@ -76,7 +77,7 @@ impl Tables {
         }
     }
 
-    /// Calls `with` with the interner of a dictionary; with none if it has none yet.
+    /// Calls `with` with the interner of a dictionary, or with `None` if it has none yet.
     fn interner<T>(&self, id: DictionaryId, with: impl FnOnce(Option<&Interner>) -> T) -> T {
         match self.column(id) {
             Some(column) => with(Some(&*self.sources.of(column).lock())),
@@ -89,10 +90,10 @@ impl Tables {
         self.column(id).map(|column| self.sources.of(column))
     }
 
-    /// Codes of an array's values, of which there may be `most` from now on.
+    /// Codes of an array's values; the dictionary may grow to `most` values.
     ///
     /// # Errors
-    /// There are more.
+    /// The dictionary would have more.
     pub fn intern(&mut self, id: DictionaryId, array: &ArrayRef, most: usize) -> Result<UInt32Array, Failure> {
         match self.source(id) {
             Some(dictionary) => dictionary.add(array, most),
@@ -104,7 +105,7 @@ impl Tables {
         }
     }
 
-    /// Values that dictionary `id` has so far.
+    /// Number of values that dictionary `id` has so far.
     pub fn len(&self, id: DictionaryId) -> usize {
         match self.definitions.get(id) {
             Some(Dictionary::Constants { values, .. }) => values.len(),
@@ -115,7 +116,8 @@ impl Tables {
         }
     }
 
-    /// The values of dictionary `id` from code `from` on, in the order of their codes; of a sorted one, those of a run are its own.
+    /// The values of dictionary `id` from code `from` on, in the order of their codes. Not for sorted ones: each run
+    /// has its own.
     fn values_from(&self, id: DictionaryId, from: usize) -> Result<ArrayRef> {
         match self.definitions.get(id) {
             Some(Dictionary::Constants { values, data_type }) => {
@@ -146,16 +148,16 @@ impl Tables {
         }
     }
 
-    /// True if what a lookup has is there for each code of its dictionary: no expression is to be evaluated.
+    /// True if a lookup has a result for each code of its dictionary: no expression remains to be evaluated.
     pub fn is_evaluated(&self, lookup: &Lookup) -> bool {
         let known = self.known.iter().find(|(known, _)| known == lookup);
         known.is_some_and(|(_, values)| values.len() == self.len(lookup.dictionary))
     }
 
-    /// Takes the items of lists that are new, so that there are as many as the lists have.
+    /// Adds the items of new lists, so that all lists are covered.
     ///
     /// # Errors
-    /// They are more than `most`.
+    /// There are more than `most`.
     fn take_items(&mut self, id: DictionaryId, most: usize) -> Result<(), Failure> {
         let Some(Dictionary::Items { of, data_type }) = self.definitions.get(id).cloned() else { return Ok(()) };
         if matches!(self.definitions.get(of), Some(Dictionary::Merged { .. })) {
@@ -177,14 +179,15 @@ impl Tables {
         Ok(())
     }
 
-    /// What a lookup has for each code of its dictionary so far.
+    /// Evaluates a lookup for the codes that its dictionary has so far.
     fn evaluate(&mut self, lookup: &Lookup, most: usize) -> Result<ArrayRef, Failure> {
         let at = self.known.iter().position(|(known, _)| known == lookup);
         let known = at.map(|at| Arc::clone(&self.known[at].1));
         if let Some(known) = known.as_ref().filter(|known| known.len() == self.len(lookup.dictionary)) {
             return Ok(Arc::clone(known));
         }
-        // Where values are only ever added, the new ones are evaluated; a rank among more values is another.
+        // Results that do not depend on other values are kept, and only new values are evaluated; ranks are computed
+        // again.
         let adds = matches!(
             lookup.kind,
             LookupKind::Value(_) | LookupKind::Merge(_) | LookupKind::Code(_) | LookupKind::Counts
@@ -203,7 +206,7 @@ impl Tables {
         Ok(values)
     }
 
-    /// What a lookup has for each of these values; for ranks they are all there are.
+    /// Evaluates a lookup over `values`. For ranks, `values` must be the complete dictionary.
     fn evaluate_over(&mut self, lookup: &Lookup, values: ArrayRef, most: usize) -> Result<ArrayRef, Failure> {
         Ok(match &lookup.kind {
             LookupKind::Rank | LookupKind::KeptRank => Arc::new(ranks(&values, false)?),
@@ -227,7 +230,7 @@ impl Tables {
         })
     }
 
-    /// The constants of a merged dictionary have its first codes.
+    /// Assigns the first codes of a merged dictionary to its constants.
     fn constants_of(&mut self, merged: DictionaryId, most: usize) -> Result<(), Failure> {
         if self.made.contains_key(&merged) {
             return Ok(());
@@ -243,7 +246,7 @@ impl Tables {
         Ok(())
     }
 
-    /// What the expression gives for NULL, if anything, has code 0.
+    /// Assigns code 0 to the expression's value for NULL, if that is not NULL.
     fn code_of_null(
         &mut self,
         derived: DictionaryId,
@@ -268,30 +271,30 @@ impl Tables {
     }
 }
 
-/// What one run has of its program's dictionaries: tables on the device, and the ranks that its states keep.
+/// One run's state of its program's dictionaries: tables on the device, and the ranks that its states keep.
 #[derive(Default)]
 pub struct RunTables {
-    /// Lookups on the device, and how many codes each covers.
+    /// Lookups on the device, and the number of codes that each covers.
     uploaded: Vec<(Lookup, usize, LookupInput)>,
-    /// Of each dictionary whose ranks a state keeps, the ranks that the last launch read.
+    /// Ranks that the last launch read, for each dictionary whose ranks a state keeps.
     ranks: HashMap<DictionaryId, Ranks>,
 }
 
 /// The ranks of a dictionary's values.
 enum Ranks {
-    /// All launches read these, or the first of them.
+    /// All launches read these ranks, or a prefix of them.
     Kept(UInt32Array),
     /// Launches saw different ranks of one code.
     Moved,
 }
 
 impl RunTables {
-    /// True when a state holds ranks that no longer are what they were when a launch read them.
+    /// True if a state holds ranks that have changed since a launch read them.
     pub fn ranks_moved(&self) -> bool {
         self.ranks.values().any(|ranks| matches!(ranks, Ranks::Moved))
     }
 
-    /// Values of dictionary `id`: of a sorted one, those that ranks of this run lead to.
+    /// Number of values of dictionary `id`; of a sorted one, those that have ranks in this run.
     fn len(&self, id: DictionaryId, tables: &Tables) -> usize {
         match tables.definitions.get(id) {
             Some(Dictionary::Sorted { of, .. }) => match self.ranks.get(of) {
@@ -302,11 +305,11 @@ impl RunTables {
         }
     }
 
-    /// The values that a rank among those of `of` leads to, ascending.
+    /// The values of `of` that have ranks, in ascending order.
     fn sorted(&self, of: DictionaryId, data_type: &DataType, tables: &Tables) -> Result<ArrayRef> {
         let all = self.values(of, tables)?;
         let all = match self.ranks.get(&of) {
-            // Values that came since have no rank in any state.
+            // Values added later have no rank in any state.
             Some(Ranks::Kept(ranks)) => all.slice(0, ranks.len()),
             Some(Ranks::Moved) => {
                 debug_assert!(false, "ranks over dictionary {} moved unseen", of.0);
@@ -329,8 +332,8 @@ impl RunTables {
         }
     }
 
-    /// A table of a launch, evaluated and uploaded as far as its dictionary goes; dictionaries that it makes may have `most` values.
-    /// `kept` has the table if it stays on the device beside this column of this source.
+    /// A launch's table, evaluated and uploaded for the current values of its dictionary; dictionaries that it fills
+    /// may have `most` values. `kept` returns the table if it stays on the device beside this column of this source.
     pub fn lookup(
         &mut self,
         lookup: &Lookup,
@@ -347,7 +350,7 @@ impl RunTables {
             return Ok(input.clone());
         }
         let values = match tables.definitions.get(lookup.dictionary) {
-            // The place of a value is not the same in every run.
+            // The position of a value may differ from run to run.
             Some(Dictionary::Sorted { of, data_type }) => {
                 let sorted = self.sorted(*of, data_type, tables)?;
                 tables.evaluate_over(lookup, sorted, most)?
@@ -377,7 +380,7 @@ impl RunTables {
         Ok(input)
     }
 
-    /// A launch reads these ranks.
+    /// Records the ranks that a launch reads.
     fn keep_ranks(&mut self, of: DictionaryId, now: &UInt32Array) {
         let ranks = self.ranks.entry(of).or_insert_with(|| Ranks::Kept(now.clone()));
         if let Ranks::Kept(known) = ranks {
@@ -391,7 +394,7 @@ impl RunTables {
 
 const ASCENDING: SortOptions = SortOptions { descending: false, nulls_first: false };
 
-/// Where the items of each list begin among those of all, of which there are `most`.
+/// Offset of each list's items among the items of all lists, of which there are `most` at most.
 fn starts(lists: &ArrayRef, most: usize) -> Result<UInt32Array, Failure> {
     let mut start = 0_usize;
     let mut starts = Vec::with_capacity(lists.len());
@@ -405,7 +408,7 @@ fn starts(lists: &ArrayRef, most: usize) -> Result<UInt32Array, Failure> {
     Ok(starts.into())
 }
 
-/// Nested values are told apart by their bytes in the type that the dictionary has.
+/// Casts nested values to the dictionary's type: their bytes in this type identify them.
 fn as_declared(made: ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
     match is_nested(data_type) && made.data_type() != data_type {
         true => Ok(cast(&made, data_type)?),
@@ -413,7 +416,7 @@ fn as_declared(made: ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
     }
 }
 
-/// The place of each value among all of them, ascending; of nested ones NULL inside comes first or last.
+/// Rank of each value, ascending; NULL inside nested values is first or last.
 fn ranks(values: &ArrayRef, nulls_first: bool) -> Result<UInt32Array> {
     let order = match is_nested(values.data_type()) {
         true => nested::ascending(values, nulls_first)?,
@@ -426,18 +429,18 @@ fn ranks(values: &ArrayRef, nulls_first: bool) -> Result<UInt32Array> {
     Ok(ranks.into())
 }
 
-/// Asks for a table that stays on the device beside this column of this source.
+/// Returns the table that stays on the device beside this column of this source, if one does.
 pub type KeptTable<'k> = dyn Fn((usize, usize), &HostTable<'_>) -> Result<Option<LookupInput>, Failure> + 'k;
 
 /// A lookup table on the host: one value per code.
 pub struct HostTable<'v> {
     pub values: &'v ArrayRef,
     pub physical: Physical,
-    /// Of its values; `nullable` says that there may be NULLs among them.
+    /// Type of its values; `nullable` if NULLs may be among them.
     pub ty: Ty,
 }
 
-/// The same as its bytes lie on the device.
+/// A lookup table as bytes in the device's layout.
 pub struct TableBytes {
     bytes: Vec<u8>,
     values: Range<usize>,
@@ -445,7 +448,7 @@ pub struct TableBytes {
 }
 
 impl HostTable<'_> {
-    /// The bytes of the table, which is never empty, so that it has an address.
+    /// The bytes of the table; it has one value at least, so that it has an address.
     pub fn bytes(&self) -> Result<TableBytes, Failure> {
         let values = match self.values.is_empty() {
             true => ScalarValue::try_new_null(self.values.data_type()).and_then(|null| null.to_array_of_size(1))?,
@@ -456,7 +459,7 @@ impl HostTable<'_> {
         let column = ColumnSpec { physical: self.physical, has_base: false, ty: self.ty.nullable(true) };
         let layout = ExtentLayout::new(std::slice::from_ref(&batch), &[column], &[true]);
         let region = layout.columns[0].clone().ok_or_else(|| EngineError::internal("a table has one column"))?;
-        // A table whose type has NULLs has a bitmap, even while nothing in it is NULL.
+        // A table of a nullable type has a bitmap, even while no value is NULL.
         let bitmap = rows.div_ceil(32) * 4;
         let validity = region.validity.clone().unwrap_or(layout.bytes..layout.bytes + bitmap);
         let mut bytes = vec![0_u8; layout.bytes.max(validity.end).next_multiple_of(256)];
@@ -475,12 +478,13 @@ impl HostTable<'_> {
 }
 
 impl TableBytes {
-    /// Bytes that it takes.
+    /// Size in bytes.
     pub fn size(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    /// Uploads the table. The buffer counts as `scope`'s, the copy as the stream's; also gives what the buffer takes of the pool.
+    /// Uploads the table. The buffer counts under `scope`, the copy under the stream's; also returns the buffer's bytes
+    /// in the pool.
     pub fn upload(&self, engine: &Engine, stream: &Stream, scope: &Scope) -> Result<(LookupInput, u64), Failure> {
         let buffer = DeviceBuffer::new(self.bytes.len(), &stream.with_scope(scope), &engine.pool)?;
         buffer.upload_from(&self.bytes, stream, &engine.pinned)?;
@@ -538,7 +542,7 @@ mod tests {
         let mut run = RunTables::default();
         tables.intern(column, &strings(&["f", "m"]), MOST).expect("room");
         launch(&mut run, &mut tables, &kept);
-        // Behind the others: theirs stay.
+        // It sorts behind the others: their ranks stay.
         tables.intern(column, &strings(&["z"]), MOST).expect("room");
         launch(&mut run, &mut tables, &kept);
         assert!(!run.ranks_moved());

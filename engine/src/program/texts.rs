@@ -1,12 +1,12 @@
-//! Strings without a dictionary in a run: the bytes that views lead to.
+//! Strings without a dictionary in a run: the bytes that views point to.
 //!
 //!   extent of texts ─► pipelines ─► views, 16 bytes each ─► downloaded as dense bytes
 //!        └── kept while a view may lead there
 //!
-//! Learnt    a string column is codes at first. One whose first rows are nearly all different, or that outgrows its dictionary,
-//!           starts the run again as texts, where every expression over it has a form without a dictionary; where one has none
-//!           its dictionary may become larger.
-//! Made      texts lie in an arena of their launch, kept as extents are.
+//! Learnt    a string column begins as codes. If its first rows are nearly all distinct, or it outgrows its dictionary,
+//!           the run starts again with texts, provided that every expression over it has a form without a dictionary;
+//!           otherwise the dictionary may become larger.
+//! Made      texts are written to an arena of their launch, which is kept as extents are.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -17,25 +17,25 @@ use millpond_memory::{DeviceView, Reservation};
 use crate::program::failure::Failure;
 use crate::program::part::Part;
 
-/// A dictionary may have so many times the values if an expression needs one.
+/// Factor by which the dictionary limit grows when an expression requires a dictionary.
 pub(crate) const IF_NEEDED: usize = 4;
-/// So many rows are looked at before a column is told to be nearly all different.
+/// Rows sampled before a column is classified as nearly all distinct.
 const ROWS_LOOKED_AT: usize = 1 << 16;
-/// Bytes of a text, as long as nothing is known of a column's.
+/// Assumed bytes of a text, while nothing is known of a column's texts.
 pub(crate) const TYPICAL_BYTES: usize = 32;
 
-/// True when a column with so many different values among its first rows is better off without a dictionary.
+/// True if a column with `values` distinct values in its first `rows` rows is better off without a dictionary.
 pub(crate) fn nearly_all_different(values: usize, rows: usize) -> bool {
     may_tell_difference(rows) && values * 2 > rows
 }
 
-/// True when there are rows enough to tell.
+/// True if there are enough rows to decide.
 pub(crate) fn may_tell_difference(rows: usize) -> bool {
     rows >= ROWS_LOOKED_AT
 }
 
-/// True when the pipeline has a table that leads to texts of earlier launches: as keys of groups or joins, as the first or
-/// last ones of a group.
+/// True if the pipeline has a table that refers to texts of earlier launches: keys of groups or joins, or the first or
+/// last values of a group.
 fn has_texts_in_tables(spec: &PipelineSpec) -> bool {
     let is_text = |ty: &Ty| ty.repr == Repr::Text;
     let groups = match &spec.sink {
@@ -53,25 +53,25 @@ fn has_texts_in_tables(spec: &PipelineSpec) -> bool {
     groups || spec.tables.iter().any(|table| table.keys.iter().any(is_text))
 }
 
-/// Buffers that views lead to, and how much room for texts the device makes.
+/// Buffers that views point to, and the room for texts that the device makes.
 pub struct Reached {
     buffers: Mutex<Vec<(DeviceView, Option<Reservation>)>>,
-    /// How much larger than planned the room is.
+    /// Factor on the planned room.
     arena_times: AtomicU64,
 }
 
 impl Reached {
-    /// None yet; the room is so many `times` as large as planned, 0 as 1.
+    /// No buffers yet; the room is `times` the planned one, with 0 meaning 1.
     pub fn new(times: u64) -> Self {
         Self { buffers: Mutex::default(), arena_times: AtomicU64::new(times.max(1)) }
     }
 
-    /// How much larger than planned the room for texts is that the device makes.
+    /// Factor on the planned room for texts that the device makes.
     pub fn arena_times(&self) -> u64 {
         self.arena_times.load(Ordering::Relaxed)
     }
 
-    /// More room for the texts that are made from now on: how much more than planned.
+    /// Enlarges the room for texts that are made from now on; returns the factor on the planned room.
     pub fn larger_arenas(&self) -> Result<u64, Failure> {
         let times = self.arena_times.load(Ordering::Relaxed) * ARENA_GROWTH;
         if times > MOST_ARENA_TIMES {
@@ -81,7 +81,7 @@ impl Reached {
         Ok(times)
     }
 
-    /// Keeps a buffer, and what the governor promised for it.
+    /// Keeps a buffer, and the reservation for it.
     pub fn keep(&self, bytes: &DeviceView, promise: Option<Reservation>) {
         let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
         if !buffers.iter().any(|(known, _)| known.address() == bytes.address()) {
@@ -89,7 +89,7 @@ impl Reached {
         }
     }
 
-    /// Lets a buffer go: no view leads there any more.
+    /// Drops a buffer: no view points there any more.
     pub fn forget(&self, bytes: &DeviceView) {
         let mut buffers = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
         buffers.retain(|(known, _)| known.address() != bytes.address());
@@ -100,7 +100,7 @@ impl Reached {
         buffers.iter().map(|(bytes, _)| bytes.clone()).collect()
     }
 
-    /// What a launch of `spec` may reach: nothing unless it reads views.
+    /// Buffers that a launch of `spec` may read: none unless it reads views.
     pub fn by(&self, spec: &PipelineSpec) -> Vec<DeviceView> {
         let columns = spec.columns.iter().map(|column| column.physical);
         let views = columns.chain(spec.lookups.iter().map(|table| table.physical)).any(|p| p == Physical::View);
@@ -108,7 +108,7 @@ impl Reached {
     }
 }
 
-/// Room for the texts that one launch makes. Views lead there until it is dropped, or as long as the run if it stays.
+/// Arena for the texts of one launch. Views into it are valid until it is dropped, or as long as the run if it stays.
 pub struct Made<'r> {
     reached: &'r Reached,
     bytes: DeviceView,
@@ -127,7 +127,7 @@ impl Made<'_> {
         &self.bytes
     }
 
-    /// Views that are kept may lead there.
+    /// Keeps the arena as long as the run: kept views may point there.
     pub fn stay(mut self) {
         self.stays = true;
     }
@@ -141,23 +141,23 @@ impl Drop for Made<'_> {
     }
 }
 
-/// True when the pipeline gives texts: views that outlive its launch.
+/// True if the pipeline outputs texts: views that outlive its launch.
 pub(crate) fn gives_texts(spec: &PipelineSpec) -> bool {
     spec.output_types().iter().any(|ty| ty.repr == Repr::Text)
 }
 
-/// How much more room there is after there was too little.
+/// Factor by which the room grows after an overflow.
 const ARENA_GROWTH: u64 = 4;
-/// Beyond that it is not the plan that was too small.
+/// Maximum factor on the planned room; beyond it a larger arena is not the remedy.
 const MOST_ARENA_TIMES: u64 = 1 << 16;
 
 impl Part {
-    /// True when anything in it is views, sort keys included.
+    /// True if any column holds views, sort keys included.
     pub fn reaches_texts(&self) -> bool {
         self.layout.columns.iter().any(|column| column.physical == Physical::View)
     }
 
-    /// True when a column is of views.
+    /// True if an output column holds views.
     pub fn has_views(&self) -> bool {
         (0..self.outputs.len()).any(|index| self.column(index).is_some_and(|column| column.physical == Physical::View))
     }

@@ -1,9 +1,9 @@
-//! Downloads: a part as an Arrow batch.
+//! Downloads a part as an Arrow batch.
 //!
-//!   part ── small ──► one copy, control block and all
-//!        └─ large ──► one copy for the number of rows, one for what they take
+//!   part ── small ──► one copy, including the control block
+//!        └─ large ──► one copy for the row count, one for the rows
 //!
-//! Texts    are packed on the device first: two waits, for the number of rows and of bytes, and for both.
+//! Texts    are packed on the device first: one wait for the numbers of rows and bytes, and one for the data.
 //! Waits    for the copies.
 
 use std::sync::Arc;
@@ -26,12 +26,12 @@ use crate::program::part::{Part, SMALL_RESULT_BYTES};
 use crate::program::run::Run;
 use crate::result::lists::{ItemsOf, put_together};
 
-/// A result that takes more of the pinned memory than one such share is downloaded in pieces.
+/// Divisor of the pinned memory limit; a larger result is downloaded in pieces.
 const PINNED_SHARE: usize = 4;
 
-/// A column of views while it is downloaded.
+/// A column of string views during its download.
 struct Packed {
-    /// Of the part.
+    /// Column index in the part.
     column: usize,
     views: DeviceView,
     place: Working,
@@ -41,36 +41,36 @@ struct Packed {
     _promises: Vec<Reservation>,
 }
 
-/// What is to become of a part.
+/// Requested form of a part.
 pub(super) struct Wanted {
     schema: SchemaRef,
-    /// What its lists lead to.
+    /// Items that its lists refer to.
     items: ItemsOf,
-    /// All of its rows, however many of the result are still wanted.
+    /// Download all rows, regardless of the number still wanted from the result.
     all: bool,
 }
 
 impl Wanted {
-    /// All rows.
+    /// Requests all rows.
     pub fn all(schema: SchemaRef, items: ItemsOf) -> Self {
         Self { schema, items, all: true }
     }
 
-    /// Of so many rows those that are wanted: more than are wanted now are never wanted later.
+    /// Number of `rows` that are still wanted; that number never grows later.
     fn of(&self, rows: u64, run: &Run) -> usize {
         if self.all { rows as usize } else { (rows as usize).min(run.results.wanted()) }
     }
 }
 
 impl Run {
-    /// A result as an Arrow batch: one copy where it is small, else one for its size and one for its rows.
+    /// Downloads a result as an Arrow batch: one copy if it is small, else one for its size and one for its rows.
     pub async fn download(&self, part: &Part, stream: &Stream, feeding: bool) -> Result<RecordBatch, Failure> {
         let items = self.items_of(part, stream, feeding).await?;
         let wanted = Wanted { schema: Arc::clone(&self.prepared.program.schema), items, all: false };
         self.download_columns(part, &wanted, stream, feeding).await
     }
 
-    /// A part as an Arrow batch of this schema.
+    /// Downloads a part as an Arrow batch of the requested schema.
     pub(super) async fn download_columns(
         &self,
         part: &Part,
@@ -106,9 +106,9 @@ impl Run {
             let bytes = first.read()?;
             return self.batch(part, wanted, rows, |range| bytes.get(range).unwrap_or(&[]));
         }
-        // Whoever waits for pinned memory holds none.
+        // While waiting for pinned memory, none is held.
         drop(first);
-        // Only what the rows take is copied, region by region, into one piece of pinned memory.
+        // Copies only the bytes of the rows, region by region, into one pinned buffer.
         let mut pieces: Vec<(usize, usize, usize)> = Vec::new();
         let mut end = 0;
         let mut piece = |start: usize, bytes: usize| {
@@ -145,17 +145,17 @@ impl Run {
         batch(&bytes)
     }
 
-    /// The largest piece that is downloaded at once.
+    /// Maximum bytes that are downloaded at once.
     fn largest_piece(&self) -> usize {
         (self.engine.pinned.limit().as_u64() as usize / PINNED_SHARE).max(1)
     }
 
-    /// True for results that take more than their share of pinned memory.
+    /// True for results that exceed their share of pinned memory.
     pub(crate) fn is_in_pieces(&self, bytes: usize) -> bool {
         bytes > self.largest_piece()
     }
 
-    /// Copies a view to the host through pinned memory, a piece at a time.
+    /// Copies a view to the host through pinned memory, piece by piece.
     pub(crate) async fn copy_in_pieces(
         &self,
         view: &DeviceView,
@@ -197,7 +197,7 @@ impl Run {
         Ok(RecordBatch::try_new_with_options(schema, arrays, &options)?)
     }
 
-    /// The array of a column that is no texts: so many rows, as they lie in memory.
+    /// Array of a column other than texts, from the downloaded bytes of `rows` rows.
     fn array(
         &self,
         data_type: &DataType,
@@ -216,7 +216,7 @@ impl Run {
         Ok(read_array(data_type, physical, rows, values, validity, dictionary.as_ref())?)
     }
 
-    /// A part with texts as an Arrow batch.
+    /// Downloads a part with texts as an Arrow batch.
     async fn download_texts(
         &self,
         part: &Part,
@@ -244,7 +244,7 @@ impl Run {
                 _promises: vec![promise],
             });
         }
-        // How many rows, and how many bytes in each column.
+        // Copies the number of rows, and the number of bytes of each text column.
         let control = abi::CONTROL_BYTES as usize;
         let mut staging = engine.pinned.take(HostKind::Download, control * (packed.len() + 1)).await?;
         staging.enqueue_to_host(0..control, &part.buffer.view(OutputLayout::CONTROL)?, stream)?;
@@ -280,7 +280,7 @@ impl Run {
             text::pack(&engine.images, views, &reached, &extent.rows, working, dense.as_view(), stream)?;
             column.dense = Some(dense);
         }
-        // Region by region into one piece of pinned memory.
+        // Copies the regions into one pinned buffer.
         let mut pieces: Vec<(DeviceView, usize)> = Vec::new();
         let mut end = 0;
         let mut piece = |view: DeviceView| {
@@ -343,7 +343,7 @@ impl Run {
             let validity = validity.map(|range| &bytes_read[range]);
             arrays.push(match bytes {
                 Some(bytes) => {
-                    // Rows that are not wanted any more have bytes behind those of the others.
+                    // Rows that are no longer wanted have their bytes after those of the others.
                     let ends = &bytes_read[values];
                     let last = ends.last_chunk::<8>().map_or(0, |end| u64::from_le_bytes(*end) as usize);
                     let bytes = bytes_read[bytes].get(..last).unwrap_or(&[]);

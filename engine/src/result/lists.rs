@@ -1,12 +1,13 @@
-//! Lists and structures that the program has made: their items stay on the device until rows leave it, and are put together on the host.
+//! Lists and structures constructed by the program: their items stay on the device until rows are downloaded, and the
+//! host assembles them.
 //!
-//!   items, row by row   4 9 1 │ 7 2          columns that an aggregation or a projection has left, in parts
-//!   words               (0, 3) (3, 2)        first item and number of items, as rows are filtered, joined and sorted
-//!   downloaded          [7, 2] [4, 9, 1]     each takes its items
+//!   items, row by row   4 9 1 │ 7 2          columns output by an aggregation or a projection, in parts
+//!   words               (0, 3) (3, 2)        first item and number of items, carried through filters, joins and sorts
+//!   downloaded          [7, 2] [4, 9, 1]     each list gathers its items
 //!
-//! Items   of a structure are its fields, one item a row; those of a list of structures, and of a map, likewise.
-//! NULL    is that of the word.
-//! Memory  all items on the host from the first result with lists on, whichever of the rows leave.
+//! Items   of a structure are its fields, one item per row; likewise for lists of structures, and for maps.
+//! NULL    rows have NULL words.
+//! Memory  all items are held on the host from the first result with lists on, regardless of the rows downloaded.
 //! Waits   for the items, once.
 
 use std::collections::HashMap;
@@ -31,17 +32,17 @@ use crate::program::run::Run;
 use crate::result::download::Wanted;
 use crate::result::results::Items;
 
-/// The items that words of a result lead to.
+/// Items that the words of a result refer to.
 pub(crate) type ItemsOf = HashMap<DictionaryId, ArrayRef>;
 
-/// Items are named by so many bits of a word.
+/// Maximum number of items: an item index has 32 bits of a word.
 const MOST_ITEMS: u64 = 1 << 32;
 
 impl Run {
-    /// Keeps the items of all lists that an aggregate makes.
+    /// Keeps the items of all lists of an aggregate.
     ///
     /// # Errors
-    /// Other lists are known by the same number.
+    /// If other lists have the same ID.
     pub(crate) fn keep_items(&self, id: DictionaryId, part: Part) -> Result<(), Failure> {
         self.results.lists.with(id, |items| match items.parts.is_empty() {
             true => {
@@ -52,10 +53,10 @@ impl Run {
         })
     }
 
-    /// Keeps more items, each part with its number of them, one behind the other; gives where they begin among all.
+    /// Appends parts of items, each with its number of items; returns the index of the first one.
     ///
     /// # Errors
-    /// There are too many.
+    /// If there are too many.
     pub(crate) fn add_items(&self, id: DictionaryId, parts: Vec<(Kept, u64)>) -> Result<u64, Failure> {
         self.results.lists.with(id, |items| {
             let before = items.known();
@@ -68,7 +69,7 @@ impl Run {
         })
     }
 
-    /// The items that the words of a part lead to.
+    /// Items that the words of a part refer to.
     pub(super) fn items_of<'a>(
         &'a self,
         part: &'a Part,
@@ -82,7 +83,7 @@ impl Run {
                 let known = self.results.lists.with(id, |items| items.clone());
                 let items = match known.here.clone() {
                     Some(items) => items,
-                    // No row came to who makes them.
+                    // The operator that constructs them received no rows.
                     None if known.parts.is_empty() => continue,
                     None => {
                         let items = self.bring_items(&known, &column.data_type, stream, feeding).await?;
@@ -97,7 +98,7 @@ impl Run {
         .boxed()
     }
 
-    /// All parts of some items, one behind the other.
+    /// Downloads and concatenates all parts of some items.
     async fn bring_items(
         &self,
         items: &Items,
@@ -143,10 +144,10 @@ impl Run {
     }
 }
 
-/// What words mean, as an array of `data_type`: each has the first item and the number of items of a row.
+/// Assembles an array of `data_type` from words, each with the first item and the number of items of a row.
 ///
 /// # Errors
-/// The items are not there, or too many for the offsets of one array.
+/// If the items are missing, or too many for the offsets of one array.
 pub(super) fn put_together(
     data_type: &DataType,
     words: &UInt64Array,
@@ -186,7 +187,7 @@ pub(super) fn put_together(
     }
 }
 
-/// Offsets of so many items each.
+/// Offsets for lists of the given lengths.
 fn offsets<O: OffsetSizeTrait>(lengths: impl Iterator<Item = usize> + Clone) -> Result<OffsetBuffer<O>, Failure> {
     if O::from_usize(lengths.clone().sum::<usize>()).is_none() {
         return Err(Failure::trouble("the lists of a result have more items than one array"));

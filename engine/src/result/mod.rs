@@ -1,4 +1,4 @@
-//! What leaves the device: the border node, the way of rows to Arrow, and the CPU that takes over.
+//! Results: the border node, the download of rows to Arrow, and the fallback to the CPU.
 
 pub(crate) mod download;
 pub(crate) mod lists;

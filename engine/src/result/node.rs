@@ -1,7 +1,7 @@
-//! The upper border: a device subtree's rows become Arrow batches.
+//! The upper border: converts a device subtree's rows to Arrow batches.
 //!
 //!   first poll ──► Run: feeders, kernels, one wait ──► batches
-//!        └─ trouble before the first batch ──► the CPU subplan it replaced, with a note
+//!        └─ failure before the first batch ──► the CPU subplan it replaced, with a note
 //!
 //! Partitions one.
 //! Order      the order of the sort below, if there is one.
@@ -51,46 +51,46 @@ pub struct DownloadExec {
     reasons: Vec<Reason>,
     engine: Arc<Engine>,
     operators: Operators,
-    /// What DataFusion planned for the same rows; it takes over when the device cannot answer.
+    /// DataFusion's plan for the same rows; runs if the device fails.
     cpu: Arc<dyn ExecutionPlan>,
     input: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
-    /// What happened in runs, such as a subplan that the CPU took over. A record, like the metrics; no run reads it.
+    /// Events in runs, such as a CPU fallback of the subplan. Like the metrics, only a record: no run reads it.
     notes: Arc<BorderNotes>,
-    /// The device subtree as a program, or why it could not be cut.
+    /// The device subtree as a program, or why it could not be split into segments.
     program: Result<Arc<Program>, String>,
-    /// Its structure.
+    /// Hash of its structure.
     key: PlanKey,
-    /// What runs of it have in common: as the last one prepared it, and the values of its strings.
+    /// State shared by its runs: the last preparation, and the dictionaries of its strings.
     prepared: Arc<Mutex<Option<Arc<Prepared>>>>,
     dictionaries: SourceDictionaries,
-    /// Below an EXPLAIN ANALYZE: runs say where their time goes.
+    /// Below an EXPLAIN ANALYZE: profiles of the runs.
     analyzed: Arc<Analyzed>,
-    /// What placing the plan took; borders of one plan share it.
+    /// Record of placing the plan; borders of one plan share it.
     judged: Arc<Judged>,
-    /// Who keeps the rows on the device; nobody if they come home.
+    /// Keeper of the rows on the device; `None` if they are downloaded.
     keeper: Option<Arc<dyn Keeps>>,
-    /// Where subqueries have their values; in a copy for another run, which containers stand for the plan's.
+    /// Value slots of subqueries; in a copy for another run, a mapping from the plan's slots.
     subqueries: Subqueries,
-    /// The files of this copy's run, as they were when it was planned.
+    /// File metadata for this copy's run, from planning.
     looks: Option<Arc<Looks>>,
-    /// Runs that have not ended; one whose stream was dropped ends a moment later.
+    /// Number of active runs; a run whose stream was dropped ends slightly later.
     under_way: Arc<watch::Sender<usize>>,
 }
 
-/// Whether runs are profiled, and the profiles of those that have ended.
+/// Whether runs are profiled, and the profiles of completed runs.
 #[derive(Default)]
 struct Analyzed {
     asked: AtomicBool,
     runs: RunProfiles,
 }
 
-/// What happened in runs, such as a subplan that the CPU took over.
+/// Events in runs, such as a CPU fallback of the subplan.
 #[derive(Default)]
 struct BorderNotes(Mutex<Vec<String>>);
 
-/// A run, until it is dropped.
+/// Counts a run as active until dropped.
 pub(crate) struct UnderWay(Arc<watch::Sender<usize>>);
 
 impl Drop for UnderWay {
@@ -106,7 +106,7 @@ impl fmt::Debug for DownloadExec {
 }
 
 impl DownloadExec {
-    /// A border above the device node `input`, which `operators` cut into segments, and which stands for `cpu`.
+    /// A border above the device node `input`, which replaces `cpu` and is split into segments by `operators`.
     pub fn new(
         engine: Arc<Engine>,
         operators: Operators,
@@ -139,10 +139,11 @@ impl DownloadExec {
         }
     }
 
-    /// The same border for another run: with metrics, notes, looks and values of subqueries of its own, and what has been prepared.
+    /// Copy of this border for another run: with its own metrics, notes, file metadata and subquery values, and the
+    /// shared preparation.
     ///
     /// # Errors
-    /// DataFusion's, of a plan below that cannot be made ready again.
+    /// DataFusion's, if a plan below cannot be reset.
     pub(crate) fn as_new(&self, subqueries: &Subqueries, looks: Option<&Arc<Looks>>) -> Result<Self> {
         let input = as_new(&self.input, subqueries)?;
         let program = Program::of(&input, &self.operators).map(Arc::new).map_err(|error| error.to_string());
@@ -160,20 +161,20 @@ impl DownloadExec {
         })
     }
 
-    /// The same border, whose rows `keeper` may keep on the device: they do not leave, then.
+    /// Copy of this border with a keeper, which may keep the rows on the device instead of downloading them.
     pub(crate) fn kept_by(&self, keeper: Arc<dyn Keeps>) -> Self {
         let stays = |program: &Arc<Program>| Arc::new(Program { stays: true, ..Program::clone(program) });
         Self { program: self.program.as_ref().map(stays).map_err(String::clone), keeper: Some(keeper), ..self.clone() }
     }
 
-    /// True if its runs can have values of subqueries of their own: what the CPU would take over can be made anew, and nothing that
-    /// is prepared has the value of one.
+    /// True if its runs can have their own subquery values: the CPU subplan can be rewritten for them, and no
+    /// preparation depends on a value.
     pub(crate) fn lets_subqueries_differ(&self, subqueries: &Subqueries) -> bool {
         let walked = self.input.exists(|node| Ok(reads_subquery(node.as_ref(), is_coded)));
         subqueries.rewrite(&self.cpu).is_ok() && matches!(walked, Ok(false))
     }
 
-    /// Where subqueries have their values.
+    /// Value slots of subqueries.
     pub(crate) fn subqueries(&self) -> &Subqueries {
         &self.subqueries
     }
@@ -191,34 +192,34 @@ impl DownloadExec {
         inputs
     }
 
-    /// Counts a run for as long as what this gives lives.
+    /// Counts a run as active until the returned value is dropped.
     pub(crate) fn run_begins(&self) -> UnderWay {
         self.under_way.send_modify(|runs| *runs += 1);
         UnderWay(Arc::clone(&self.under_way))
     }
 
-    /// Waits until all runs have ended, and so have counted what they did.
+    /// Waits until all runs have ended and recorded their counts.
     pub(crate) async fn runs_ended(&self) {
-        // The sender is here, so it cannot have gone.
+        // The sender is a field of `self`, so it is not dropped.
         let _ = self.under_way.subscribe().wait_for(|runs| *runs == 0).await;
     }
 
-    /// Runs say from now on where their time goes, in the metrics.
+    /// From now on, runs write their time profile to the metrics.
     pub(crate) fn analyze(&self) {
         self.analyzed.asked.store(true, Ordering::Relaxed);
     }
 
-    /// The profiles of its runs so far, if they are [asked for](Self::analyze).
+    /// Profiles of its runs so far, if [requested](Self::analyze).
     pub(crate) fn run_profiles(&self) -> Vec<Profile> {
         self.analyzed.runs.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The device subtree's nodes, and the segments that do their work; none if it could not be cut.
+    /// Nodes of the device subtree, and the segments that do their work; empty if it could not be split into segments.
     pub(crate) fn works(&self) -> &[NodeWork] {
         self.program.as_ref().map_or(&[], |program| &program.works)
     }
 
-    /// Where a run writes that, if it should.
+    /// Destination of a run's profile, if requested.
     pub(crate) fn analyzed(&self) -> Option<Border> {
         let engine = Arc::clone(&self.engine);
         let runs = Arc::clone(&self.analyzed.runs);
@@ -226,19 +227,19 @@ impl DownloadExec {
         self.analyzed.asked.load(Ordering::Relaxed).then(border)
     }
 
-    /// Adds why the operators above stayed on the CPU.
+    /// Sets the reasons why the operators above stayed on the CPU.
     pub fn with_reasons(mut self, reasons: Vec<Reason>) -> Self {
         self.reasons = reasons;
         self
     }
 
-    /// Says what placing the plan took.
+    /// Sets the record of placing the plan.
     pub(crate) fn with_judged(mut self, judged: Arc<Judged>) -> Self {
         self.judged = judged;
         self
     }
 
-    /// What placing the plan took.
+    /// Record of placing the plan.
     pub(crate) fn judged(&self) -> &Arc<Judged> {
         &self.judged
     }
@@ -252,7 +253,7 @@ impl DownloadExec {
         &self.engine
     }
 
-    /// The operators whose nodes the device subtree has.
+    /// Operators of the device subtree's nodes.
     pub fn operators(&self) -> &Operators {
         &self.operators
     }
@@ -262,22 +263,22 @@ impl DownloadExec {
         &self.input
     }
 
-    /// The CPU subplan it replaced.
+    /// The CPU subplan that the device subtree replaced.
     pub fn cpu(&self) -> &Arc<dyn ExecutionPlan> {
         &self.cpu
     }
 
-    /// Where runs count.
+    /// Metrics that runs update.
     pub fn metrics_set(&self) -> &ExecutionPlanMetricsSet {
         &self.metrics
     }
 
-    /// Where runs note what a user should hear of.
+    /// Notes of runs for the user.
     pub fn notes(&self) -> Vec<String> {
         self.notes.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes what the CPU took over, once; where fallbacks are to be warned of, as a warning, too.
+    /// Adds a note about a CPU fallback, once; also logs it as a warning if `fallback` requires that.
     pub(crate) fn note_once(&self, note: String, fallback: Fallback) {
         self.notes.note_once(note, fallback);
     }
@@ -293,7 +294,7 @@ impl DownloadExec {
     }
 }
 
-/// The upper borders of a plan.
+/// Upper borders of a plan.
 pub(crate) fn downloads(plan: &Arc<dyn ExecutionPlan>) -> Vec<DownloadExec> {
     let mut downloads = Vec::new();
     let walked = plan.apply(|node| {
@@ -304,10 +305,10 @@ pub(crate) fn downloads(plan: &Arc<dyn ExecutionPlan>) -> Vec<DownloadExec> {
     downloads
 }
 
-/// The longest wait for runs that a LIMIT above has ended.
+/// Maximum wait for runs that a LIMIT above has ended.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// Waits until the runs of a plan have ended. A LIMIT above them drops their streams, and they count what they did a moment
+/// Waits until the runs of a plan have ended. A LIMIT above drops their streams, and they record their counts slightly
 /// later.
 pub(crate) async fn runs_ended(plan: &Arc<dyn ExecutionPlan>) {
     let downloads = downloads(plan);
@@ -317,7 +318,7 @@ pub(crate) async fn runs_ended(plan: &Arc<dyn ExecutionPlan>) {
     }
 }
 
-/// A device subtree for another run.
+/// Copy of a device subtree for another run.
 fn as_new(plan: &Arc<dyn ExecutionPlan>, subqueries: &Subqueries) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(upload) = plan.downcast_ref::<UploadExec>() {
         return Ok(Arc::new(upload.as_new(subqueries)?));

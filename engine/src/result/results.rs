@@ -1,8 +1,8 @@
-//! Result batches: kept until all are downloaded, counted against LIMIT and OFFSET, sent in the session's batch size.
+//! Result batches: kept until all are downloaded, limited by LIMIT and OFFSET, sent in the session's batch size.
 //!
-//!   download ─► keep ─► … the last one ─► send ─► reader        a few rows suffice, or rows leave as they come: at once
+//!   download ─► keep ─► … the last one ─► send ─► reader        a small limit, or streaming: sent at once
 //!
-//! Until a batch has left the CPU can take over, and an attempt can be given up for another.
+//! Until a batch has been sent, the CPU can take over, and an attempt can be abandoned for another.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -20,13 +20,13 @@ use crate::program::answers::Asked;
 use crate::program::failure::Failure;
 use crate::program::part::Kept;
 
-/// Where result batches go.
+/// Destination of result batches.
 #[derive(Clone)]
 pub struct Output {
     pub sender: mpsc::Sender<datafusion::error::Result<RecordBatch>>,
     pub sent: Arc<AtomicU64>,
     pub batch_rows: usize,
-    /// No batch leaves; they are counted as if they did.
+    /// Batches are counted but not sent.
     pub is_mute: bool,
 }
 
@@ -47,52 +47,52 @@ impl Output {
     }
 }
 
-/// The result of one attempt, as far as it has come.
+/// Partial result of one attempt.
 pub struct Results {
-    /// Rows that may still leave, those among them that an offset leaves out; and how many it has left out.
+    /// Rows that may still be sent, including those that the offset skips; and rows skipped so far.
     remaining: AtomicUsize,
     left_out: AtomicUsize,
     offset: usize,
-    /// Batches that wait for the others, and their rows.
+    /// Batches that wait for the others, and their number of rows.
     kept: Mutex<Vec<RecordBatch>>,
     rows_kept: AtomicUsize,
     beginning: Beginning,
     out: Output,
-    /// What must be so before they leave.
+    /// Assumptions to be checked before rows are sent.
     pub(crate) asked: Asked,
-    /// The items of lists in them.
+    /// Items of the lists in the rows.
     pub(crate) lists: Lists,
 }
 
-/// The items of lists and structures that the program has made (lists.rs).
+/// Items of lists and structures constructed by the program (`lists.rs`).
 #[derive(Default)]
 pub(crate) struct Lists(Mutex<HashMap<DictionaryId, Items>>);
 
-/// Items, one part behind the other, and where they are.
+/// Items in consecutive parts, on the device and on the host.
 #[derive(Clone, Default)]
 pub(crate) struct Items {
-    /// Each with its number of items, if that was known when it was kept.
+    /// Each part with its number of items, if known when it was kept.
     pub parts: Vec<(Arc<Kept>, Option<u64>)>,
-    /// All of them, once they have been asked for.
+    /// All items on the host, once downloaded.
     pub here: Option<ArrayRef>,
 }
 
 impl Items {
-    /// How many there are, of which the numbers are known.
+    /// Total number of items in parts of known size.
     pub fn known(&self) -> u64 {
         self.parts.iter().filter_map(|(_, rows)| *rows).sum()
     }
 }
 
 impl Lists {
-    /// The items known by a number, while something is done with them.
+    /// Calls `then` with the items of an ID, under the lock.
     pub fn with<T>(&self, id: DictionaryId, then: impl FnOnce(&mut Items) -> T) -> T {
         then(self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(id).or_default())
     }
 }
 
 impl Results {
-    /// For at most `limit` rows behind the first `offset`, once what was `asked` is so.
+    /// Result of at most `limit` rows after the first `offset`, sent once `asked` is checked.
     pub fn new(out: Output, offset: usize, limit: Option<usize>, asked: Asked) -> Self {
         Self {
             remaining: AtomicUsize::new(limit.map_or(usize::MAX, |n| n.saturating_add(offset))),
@@ -107,23 +107,23 @@ impl Results {
         }
     }
 
-    /// True once a row has left.
+    /// True once a row has been sent.
     pub fn has_left(&self) -> bool {
         self.out.sent.load(Ordering::Relaxed) > 0
     }
 
-    /// Rows that may still leave.
+    /// Number of rows that may still be sent.
     pub fn wanted(&self) -> usize {
         self.remaining.load(Ordering::Relaxed).saturating_sub(self.rows_kept.load(Ordering::Relaxed))
     }
 
-    /// Keeps a batch until the others are downloaded, too.
+    /// Keeps a batch until all others are downloaded.
     pub fn keep(&self, batch: RecordBatch) {
         self.rows_kept.fetch_add(batch.num_rows(), Ordering::Relaxed);
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(batch);
     }
 
-    /// Sends all batches that were kept.
+    /// Sends all kept batches.
     pub async fn send_kept(&self) -> Result<(), Failure> {
         let kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
         self.rows_kept.store(0, Ordering::Relaxed);
@@ -133,16 +133,16 @@ impl Results {
         Ok(())
     }
 
-    /// Gives the attempt up for another with texts in these columns, unless rows have left.
+    /// Abandons the attempt for another with texts in these columns, unless rows have been sent.
     pub fn give_up(&self, columns: &[(usize, usize)]) -> bool {
         self.beginning.give_up(columns)
     }
 
-    /// Sends as many rows of a batch as may still leave, behind those that an offset leaves out. They are counted here, once nothing
-    /// can fail any more, so that rows whose download failed are not missing from a LIMIT.
+    /// Sends the rows of a batch that the limit still allows, after those that the offset skips. They are counted only
+    /// here, where nothing can fail any more, so that a failed download does not use up the LIMIT.
     ///
     /// # Errors
-    /// An answer of an earlier run was taken over and is not checked yet: rows may be wrong.
+    /// If an answer reused from an earlier run is not checked yet: rows may be wrong.
     pub async fn send(&self, batch: RecordBatch) -> Result<(), Failure> {
         if !self.asked.is_checked() {
             return Err(EngineError::internal("rows leave before answers of earlier runs are checked").into());
@@ -162,8 +162,8 @@ impl Results {
     }
 }
 
-/// Whether an attempt may still be given up for another with other forms of strings, or rows have left already. Feeders run
-/// beside each other: one may find that a column is better off without a dictionary while another has rows to send.
+/// State of an attempt: it may still be abandoned for another with other string forms, or rows have been sent. Feeders
+/// run concurrently: one may find that a column is better without a dictionary while another is ready to send rows.
 #[derive(Debug, Default)]
 pub struct Beginning(Mutex<Begun>);
 
@@ -171,13 +171,13 @@ pub struct Beginning(Mutex<Begun>);
 enum Begun {
     #[default]
     Open,
-    /// For texts of these columns.
+    /// For another attempt with texts in these columns.
     GivenUp(Vec<(usize, usize)>),
     Left,
 }
 
 impl Beginning {
-    /// Gives the attempt up, unless rows have left.
+    /// Abandons the attempt, unless rows have been sent.
     fn give_up(&self, columns: &[(usize, usize)]) -> bool {
         let mut begun = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *begun {
@@ -188,7 +188,7 @@ impl Beginning {
         true
     }
 
-    /// Rows are about to leave: from now on there is no other attempt.
+    /// Marks rows as sent: from now on the attempt cannot be abandoned.
     pub fn leave(&self) -> Result<(), Failure> {
         let mut begun = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*begun {

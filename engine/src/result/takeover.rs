@@ -1,6 +1,6 @@
-//! A run, and what happens after it: its batches, its counts, and the CPU's run where the device could not answer.
+//! A run and its aftermath: its batches, its counts, and the CPU's run if the device failed.
 //!
-//! Trouble  out of memory, a lost device or an error flag before the first batch re-runs the CPU subplan, with a note.
+//! Trouble  before the first batch (out of memory, a lost device, an error flag) runs the CPU subplan, with a note.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,7 +26,7 @@ use crate::result::node::DownloadExec;
 use crate::result::results::Output;
 use crate::source::reset::ready_again;
 
-/// Batches that wait between the run and whoever reads it.
+/// Number of batches queued between the run and its consumer.
 const BATCHES_AHEAD: usize = 2;
 
 /// Starts a run of the subtree below `download`; its work begins with the first poll.
@@ -46,14 +46,14 @@ pub fn execute(download: &DownloadExec, context: Arc<TaskContext>) -> Result<Sen
     Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream::once(started).try_flatten())))
 }
 
-/// The run, and what happens after it.
+/// The run and its aftermath.
 async fn host_task(download: DownloadExec, context: Arc<TaskContext>, mut out: Output) -> Result<()> {
     let options = context.session_config().options().extensions.get::<MillpondOptions>();
     let engine = download.engine();
     engine.check_process()?;
     let skipping = options.is_some_and(|options| options.debug_sim_skip_launches);
     let plan = skipping.then(|| download.key());
-    // Let go of last: whoever waits for the end of the run finds its counts written and the device free.
+    // Dropped last: a waiter for the end of the run then finds its counts recorded and the device free.
     let under_way = download.run_begins();
     let mut turn = engine.null_device.begin(engine.simulated().map(|sim| &**sim), plan)?;
     out.is_mute = turn.skips();
@@ -74,7 +74,7 @@ async fn host_task(download: DownloadExec, context: Arc<TaskContext>, mut out: O
     let mut trouble = match ended {
         Ok(()) if skipped => return Err(EngineError::LaunchesSkipped { trouble: None }.into()),
         Ok(()) | Err(Failure::Cancelled) => return Ok(()),
-        // The CPU's run may never ask for the input that failed.
+        // The CPU's run may never read the input that failed.
         Err(Failure::Input(error)) if fallback != Fallback::Error && !sent && spares_rows(download.cpu()) => {
             Trouble { what: error.strip_backtrace(), ..Trouble::default() }
         }
@@ -90,15 +90,16 @@ async fn host_task(download: DownloadExec, context: Arc<TaskContext>, mut out: O
     if skipped {
         return Err(EngineError::LaunchesSkipped { trouble: Some(trouble.what) }.into());
     }
-    // Once a batch has left, the CPU cannot begin again.
+    // Once a batch has been sent, the CPU cannot start over.
     if fallback == Fallback::Error || sent {
-        // The query's own error has DataFusion's words, with its values; only DataFusion knows them.
+        // An error of the query itself is reported in DataFusion's words with its values, which only DataFusion can
+        // produce.
         if trouble.sql.is_some() {
             let mut batches = cpu(&download, context)?;
             while let Some(batch) = batches.next().await {
                 batch?;
             }
-            // DataFusion reaches no such row, so the error was the device's alone.
+            // DataFusion evaluates no such row, so the error is the device's.
             trouble.sql = None;
         }
         return Err(trouble.into_error(fallback));
@@ -115,13 +116,13 @@ async fn host_task(download: DownloadExec, context: Arc<TaskContext>, mut out: O
     Ok(())
 }
 
-/// True when DataFusion may leave part of a plan's input unread: a side of a join whose other side has no rows, and what lies
+/// True if DataFusion may leave part of a plan's input unread: a side of a join whose other side is empty, or rows
 /// beyond a limit.
 fn spares_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.children().len() > 1 || plan.fetch().is_some() || plan.children().into_iter().any(spares_rows)
 }
 
-/// The subplan that the device subtree stands for, as one partition.
+/// The CPU subplan of the device subtree, with one partition.
 fn cpu(download: &DownloadExec, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
     let mut cpu = ready_again(download.subqueries().rewrite(download.cpu())?)?;
     if cpu.output_partitioning().partition_count() > 1 {
@@ -133,7 +134,7 @@ fn cpu(download: &DownloadExec, context: Arc<TaskContext>) -> Result<SendableRec
     cpu.execute(0, context)
 }
 
-/// Writes a run's counts to the metrics when the run ends, however it ends.
+/// Records a run's counts in the metrics when the run ends for any reason.
 struct Record {
     download: DownloadExec,
     scope: Scope,

@@ -1,11 +1,11 @@
-//! CREATE TABLE … AS: the rows of a query that runs on the device stay there.
+//! CREATE TABLE … AS: if the query runs on the device, its rows are kept there.
 //!
-//!   CREATE TABLE t AS query ─► plan ─┬─ all on the device ─ Keeper ─► columns that stay ─► MadeTable
-//!                                    └─ else, or no room ─► batches ─► MemTable, as DataFusion makes it
+//!   CREATE TABLE t AS query ─► plan ─┬─ all on the device ─ Keeper ─► stored columns ─► MadeTable
+//!                                    └─ else, or out of memory ─► batches ─► MemTable, as in DataFusion
 //!
-//! Left     to DataFusion: what it refuses, constraints, defaults, tables that are there already.
-//! Replaced the old table stays until the new one is whole, and longer where that fails ([`definitions`](crate::definitions)).
-//! Order    of the query's rows, where they come in one partition.
+//! Left     to DataFusion: statements that it refuses, constraints, defaults, existing tables.
+//! Replaced the old table remains until the new one is complete, or if it fails ([`definitions`](crate::definitions)).
+//! Order    of the query's rows is kept if they have one partition.
 
 use std::sync::Arc;
 
@@ -23,23 +23,23 @@ use crate::result::node::DownloadExec;
 use crate::session::{Millpond, QueryResult};
 use crate::store::{Keeper, MadeTable};
 
-/// A table that a query has made.
+/// A table created from a query.
 pub struct Created {
-    /// The table, as the catalog has it.
+    /// The table, as registered in the catalog.
     pub table: Arc<dyn TableProvider>,
-    /// What the query did.
+    /// Report of the query.
     pub report: QueryReport,
 }
 
 impl Millpond {
-    /// Makes a table as `CREATE TABLE … AS` asks; its rows stay on the device where the query runs there and they have room.
-    /// `None` for a table that DataFusion makes or leaves as it is.
+    /// Creates a table for `CREATE TABLE … AS`; its rows are kept on the device if the query runs there and they fit.
+    /// `None` for a table that DataFusion creates or leaves unchanged.
     ///
     /// # Errors
-    /// Those of the query, and DataFusion's for a table that cannot be made.
+    /// Those of the query, and DataFusion's for a table that cannot be created.
     pub async fn create_table(&self, create: CreateMemoryTable) -> Result<Option<Created>> {
         let created = self.create(create).await;
-        // Kept plans may have been made of the table that was here.
+        // Kept plans may read the replaced table.
         self.equipment.plans.clear();
         created
     }
@@ -72,13 +72,13 @@ impl Millpond {
         Ok(Some(Created { table, report: result.report }))
     }
 
-    /// DataFusion makes the table, or says why not.
+    /// Leaves the statement to DataFusion, which creates the table or reports why not.
     async fn leave(&self, create: CreateMemoryTable) -> Result<Option<Created>> {
         crate::sql::run_plan(&self.context, LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create))).await?;
         Ok(None)
     }
 
-    /// The plan with someone who keeps its rows, where it is one part on the device and a store is there.
+    /// Adds a keeper of the rows to the plan, if the plan is a single device part and columns are stored.
     async fn keeping(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -88,7 +88,7 @@ impl Millpond {
         let (Some(engine), Some(border)) = (self.engine(), plan.downcast_ref::<DownloadExec>()) else {
             return (plan, None);
         };
-        // An arena takes nothing back while anything of it is in use.
+        // An arena frees nothing while any part of it is in use.
         if !self.keeps_columns() || engine.memory_resource() == Strategy::Arena || !schema.contains(&plan.schema()) {
             return (plan, None);
         }
@@ -104,12 +104,12 @@ impl Millpond {
     }
 }
 
-/// True for a table that is its query's rows, and no more.
+/// True for a table defined only by its query.
 fn is_plain(create: &CreateMemoryTable) -> bool {
     create.constraints.is_empty() && create.column_defaults.is_empty() && !create.temporary
 }
 
-/// Batches of a table in memory, over so many partitions.
+/// Distributes the batches of an in-memory table over partitions.
 fn spread(result: &QueryResult, partitions: usize) -> Vec<Vec<RecordBatch>> {
     let partitions = partitions.clamp(1, result.batches.len().max(1));
     let mut spread = vec![Vec::new(); partitions];

@@ -1,4 +1,4 @@
-//! Values for the parameters of a statement: each parameter has one, and each value a parameter.
+//! Checks the parameter values of a statement: each parameter has a value, and each value a parameter.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
 /// # Errors
-/// Of a parameter without a value, and of a value without a parameter.
+/// For a parameter without a value, or a value without a parameter.
 pub(super) fn check(plan: &LogicalPlan, values: &ParamValues) -> Result<()> {
     let mut asked = BTreeSet::new();
     plan.apply_with_subqueries(|node| {

@@ -1,14 +1,15 @@
-//! What a session's state is given: mended rules and planners of DataFusion's, and those that place plans on a device.
+//! Equips a session's state: mends DataFusion's rules and planners, and adds those that place plans on a device.
 //!
 //! ```text
-//!   SessionStateBuilder ─ with_millpond(&engine) ─► the same, equipped ─ build() ─► SessionContext ─ Millpond::of ─► Millpond
+//!   SessionStateBuilder ─ with_millpond(&engine) ─► equipped builder ─ build() ─► SessionContext ─ of ─► Millpond
 //!     own planner, rules, catalog, functions, stores: kept                          └─ sql(), frames: on the device
 //! ```
 //!
-//! Order   rules of the program's own stand where they stood; placement comes after them. What is added to the state later comes after
-//!         placement: rules that expect DataFusion's nodes are added before.
-//! Missing a list of the program's own that lacks a rule which ours wrap or precede goes without it: [`Millpond::unmended`] names it.
-//! Plans   are kept as ever. With rules or a planner of the program's own, statements that differ in constants alone share none.
+//! Order   the application's rules keep their positions; placement runs after them. Rules added to the state later run
+//!         after placement: rules that expect DataFusion's nodes must be added before.
+//! Missing if an application's list lacks a rule that ours wrap or precede, [`Millpond::unmended`] names that rule.
+//! Plans   are kept as usual. With an application's rules or planner, statements that differ only in constants share no
+//!         plan.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -37,15 +38,17 @@ use crate::planner::KeepingPlanner;
 use crate::session::{INT96, Millpond, default_config};
 use crate::store::{Checks, SessionMark};
 
-/// A device for a DataFusion session state of the program's own.
+/// Adds a device to an application's DataFusion session state.
 pub trait WithMillpond: Sized {
-    /// Plans of this state run on the device. Everything that the state has stays; options of the engine are those of its configuration
-    /// (`SessionConfig::with_option_extension(MillpondOptions)`), and a state without a configuration has [`default_config`].
+    /// Makes plans of this state run on the device. The state's contents are kept; options are taken from its
+    /// configuration (`SessionConfig::with_option_extension(MillpondOptions)`), and a state without a configuration
+    /// gets [`default_config`].
     ///
-    /// `device` is an engine, or what opening one came to: without a device the state has the mended rules alone, and plans for the CPU.
+    /// `device` is an engine, or the result of opening one: without a device the state gets only the mended rules, and
+    /// plans for the CPU.
     ///
     /// # Errors
-    /// [`EngineError::HasDevice`] for a state that has one; an option's error if a value is refused.
+    /// [`EngineError::HasDevice`] if the state already has a device; an option's error if a value is refused.
     fn with_millpond(self, device: impl Into<Opened>) -> Result<Self, EngineError>;
 }
 
@@ -56,27 +59,29 @@ impl WithMillpond for SessionStateBuilder {
 }
 
 impl Millpond {
-    /// The session of a DataFusion context whose state was built [`with_millpond`](WithMillpond::with_millpond), or by Millpond; `None`
-    /// for others.
+    /// The session of a DataFusion context whose state was built [`with_millpond`](WithMillpond::with_millpond), or by
+    /// Millpond; `None` for others.
     pub fn of(context: &SessionContext) -> Option<Self> {
         let equipment = context.state_ref().read().config().get_extension::<Equipment>()?;
         Some(Self { context: context.clone(), equipment })
     }
 
-    /// Names of DataFusion's rules and table factories that are mended where they are, and that this session's own lists do not have.
+    /// Names of DataFusion's rules and table factories that would be mended, but are missing from this session's own
+    /// lists.
     pub fn unmended(&self) -> &[&'static str] {
         self.equipment.missing.names()
     }
 }
 
-/// What a session has beside DataFusion's state; found among the extensions of its configuration.
+/// Per-session state besides DataFusion's; stored as an extension of the session's configuration.
 pub(super) struct Equipment {
     pub engine: Option<Arc<Engine>>,
-    /// Why there is no device although one was welcome.
+    /// Why the automatic choice found no device.
     pub note: Option<String>,
     pub operators: Operators,
     pub plans: Arc<PlanCache>,
-    /// What it was built to plan with, where that is DataFusion's and ours alone: plans may be made for others' constants then.
+    /// The planning rules at build time, if they are only DataFusion's and ours: only then plans may be shared through
+    /// templates.
     pub rules: Option<Rules>,
     missing: Missing,
 }
@@ -87,7 +92,7 @@ impl fmt::Debug for Equipment {
     }
 }
 
-/// The state with rules, planners, functions, files and extensions of ours.
+/// Adds our rules, planners, functions, files and extensions to the state.
 pub(super) fn equipped(
     mut state: SessionStateBuilder,
     opened: Opened,
@@ -102,15 +107,15 @@ pub(super) fn equipped(
     let mut options = config.options().extensions.get::<MillpondOptions>().cloned().unwrap_or_default();
     options.validate()?;
     if let Some(engine) = &engine {
-        // A shared device has its own.
+        // A shared device keeps its own settings.
         engine.tell_options(&mut options);
         options.device_opened();
     }
     let settles = Duration::from_secs(options.cache_settle_seconds.into());
-    // DataFusion's own choice is nanoseconds, which wrap before 1677 and after 2262.
+    // DataFusion's default is nanoseconds, which overflow before 1677 and after 2262.
     config.options_mut().execution.parquet.coerce_int96.get_or_insert_with(|| INT96.to_string());
     config.options_mut().extensions.insert(options);
-    // Here a crate that is handed the DataFusion session alone finds the list, and adds to it.
+    // A crate that has only the DataFusion session finds the operator list here, and can add to it.
     config.set_extension(Arc::new(operators.clone()));
     Checks::add_to(&mut config);
     SessionMark::add_to(&mut config);
@@ -146,7 +151,7 @@ pub(super) fn equipped(
     if let (true, [name, ..]) = (is_plain, missing.names()) {
         return Err(EngineError::internal(format!("DataFusion has no rule {name}")));
     }
-    // A state without factories has no CREATE EXTERNAL TABLE.
+    // A state without table factories has no CREATE EXTERNAL TABLE.
     let factories = state.table_factories().take();
     let factories = factories.map(|factories| crate::tables::factories(factories, &mut missing)).unwrap_or_default();
     let mut relations = state.relation_planners().take().unwrap_or_default();
@@ -176,7 +181,8 @@ pub(super) fn equipped(
         .with_query_planner(planner))
 }
 
-/// True for a state with rules that DataFusion's defaults do not have; a list counts as one, for rules are known by their names alone.
+/// True for a state with rules beyond DataFusion's defaults; any given list counts, because rules are identified only
+/// by name.
 fn has_own_rules(state: &mut SessionStateBuilder) -> bool {
     let lists = state.analyzer().is_some() || state.optimizer().is_some() || state.physical_optimizers().is_some();
     lists

@@ -1,7 +1,7 @@
-//! Files and folders that a query names: `FROM 'sales/*.parquet'`.
+//! Tables for files and folders named in a query: `FROM 'sales/*.parquet'`.
 //!
 //!   name ─► a file, a folder or a pattern ─► `tables` infers format, keys and columns ─► a table
-//!                                                                    └─ no ─► a pipe? an error that says so
+//!                                                                    └─ failed ─► a pipe? then an error that says so
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use datafusion::execution::context::{SessionContext, SessionState};
 
 use crate::{address, files, tables};
 
-/// The session, with tables for names of files.
+/// Adds tables for file names to a session.
 pub fn enable(context: SessionContext) -> SessionContext {
     let factory = Arc::new(UrlTables::default());
     let known = Arc::clone(context.state_ref().read().catalog_list());
@@ -27,17 +27,17 @@ pub fn enable(context: SessionContext) -> SessionContext {
     context
 }
 
-/// True for a session that has them.
+/// True for a session with such tables.
 pub(super) fn are_enabled(context: &SessionContext) -> bool {
     let state = context.state_ref();
     let catalogs = Arc::clone(state.read().catalog_list());
     catalogs.downcast_ref::<DynamicFileCatalog>().is_some()
 }
 
-/// Makes tables of names.
+/// Factory of tables for file names.
 #[derive(Debug, Default)]
 struct UrlTables {
-    /// Has the session, in a type that DataFusion gives no name to; makes no table.
+    /// Provides the session, whose type DataFusion does not export; creates no table itself.
     session: DynamicListTableFactory,
 }
 
@@ -61,10 +61,10 @@ impl UrlTableFactory for UrlTables {
     }
 }
 
-/// DataFusion calls "not found" what it cannot look at.
+/// Reports special files, for which DataFusion's error is "not found".
 ///
 /// # Errors
-/// Of a pipe, a socket and a device.
+/// For a pipe, a socket or a device.
 fn refuse_special(url: &ListingTableUrl) -> Result<()> {
     let path = if url.scheme() == "file" { url.get_url().to_file_path().ok() } else { None };
     let Some((path, kind)) = path.and_then(|path| {

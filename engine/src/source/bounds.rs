@@ -1,13 +1,13 @@
-//! Bounds of files in plans: those of floats are forgotten before DataFusion looks at them, and conditions over floats are
-//! guarded when it has put them into scans.
+//! File bounds in plans: bounds of floats are removed before DataFusion sees them, and conditions over floats are
+//! guarded after it has moved them into scans.
 //!
-//!   forget   first of all rules     max(f) is not answered from bounds without NaN; f is no constant because its bounds are equal
-//!   guard    after all rules        WHERE f > 100 leaves out no file, row group or page    (`parquet/provable.rs`)
+//!   forget   before all rules       max(f) is not computed from bounds without NaN; equal bounds do not fix f
+//!   guard    after all rules        WHERE f > 100 prunes no file, row group or page    (`parquet/provable.rs`)
 //!
-//! Off      with `datafusion.execution.parquet.pruning = false` no scan leaves out a row group or file, not for what an operator fills in
-//!          either; DataFusion does for both.
-//! Filters  that a scan applies to rows (`pushdown_filters`) are left out for row groups that bounds say pass as a whole: a scan that
-//!          filters floats, and one that stops after some rows, prunes nothing.
+//! Off      with `datafusion.execution.parquet.pruning = false` no scan skips a row group or file, not even by dynamic
+//!          filters; DataFusion skips by both.
+//! Filters  that a scan applies to rows (`pushdown_filters`) are skipped for row groups that pass entirely by their
+//!          bounds: a scan that filters floats, and a scan that stops after some rows, must not prune.
 //! No-op    without a device, and with `millpond.enabled = false`.
 
 use std::sync::Arc;
@@ -30,15 +30,15 @@ use datafusion::physical_plan::ExecutionPlan;
 use crate::parquet::{guarded, has_floats, is_guarded};
 use crate::store::static_part;
 
-/// The name of the rule that guards.
+/// Name of the rule that adds guards.
 pub(crate) const GUARD: &str = "guard_bounds_of_floats";
 
-/// What of the bounds of files a rule takes out of plans.
+/// Action of the rule on file bounds.
 #[derive(Debug)]
 pub(crate) enum Bounds {
-    /// Those of floats.
+    /// Removes the bounds of floats.
     Forget,
-    /// What conditions over floats would ask of them.
+    /// Guards conditions over floats against bounds.
     Guard,
 }
 
@@ -72,7 +72,7 @@ impl PhysicalOptimizerRule for Bounds {
     }
 }
 
-/// A scan whose floats have no bounds; `None` if they have none as it is.
+/// A scan without bounds of its floats; `None` if it has none.
 fn without_floats(files: &FileScanConfig) -> Option<FileScanConfig> {
     let schema = files.file_source.table_schema().table_schema();
     let floats = floats(schema);
@@ -102,13 +102,13 @@ fn without_floats(files: &FileScanConfig) -> Option<FileScanConfig> {
     changed.then(|| builder.with_statistics(whole.unwrap_or(own)).build())
 }
 
-/// The columns of floats, and of what floats are in.
+/// Columns of floats, and of types that contain floats.
 fn floats(schema: &Schema) -> Vec<usize> {
     let fields = schema.fields().iter().enumerate();
     fields.filter(|(_, field)| has_floats(field.data_type())).map(|(index, _)| index).collect()
 }
 
-/// What is known without the bounds of `floats`; `None` where there are none.
+/// Statistics without the bounds of `floats`; `None` if they contain none.
 fn forgotten(of: &Statistics, floats: &[usize]) -> Option<Statistics> {
     let is_known = |column: &ColumnStatistics| {
         let bounds = [&column.min_value, &column.max_value, &column.sum_value];
@@ -127,7 +127,7 @@ fn forgotten(of: &Statistics, floats: &[usize]) -> Option<Statistics> {
     Some(known)
 }
 
-/// The same groups of other files.
+/// Applies a change to the files of all groups.
 fn of_files(groups: &[FileGroup], change: &mut dyn FnMut(&PartitionedFile) -> PartitionedFile) -> Vec<FileGroup> {
     let group = |group: &FileGroup| {
         let files = FileGroup::new(group.iter().map(&mut *change).collect());
@@ -139,7 +139,7 @@ fn of_files(groups: &[FileGroup], change: &mut dyn FnMut(&PartitionedFile) -> Pa
     groups.iter().map(group).collect()
 }
 
-/// A scan that prunes by what bounds can prove; `None` if it does as it is.
+/// A scan that prunes only by what bounds can prove; `None` if it already does.
 fn with_guards(files: &FileScanConfig) -> Result<Option<FileScanConfig>> {
     let Some(source) = files.file_source.downcast_ref::<ParquetSource>() else { return Ok(None) };
     let Some(predicate) = FileSource::filter(source) else { return Ok(None) };
@@ -161,7 +161,7 @@ fn with_guards(files: &FileScanConfig) -> Result<Option<FileScanConfig>> {
         options.global.enable_page_index = false;
         options.global.bloom_filter_on_read = false;
     }
-    // DataFusion prunes by what is filled in, and by what is known of whole files, whatever the option says.
+    // DataFusion prunes by dynamic filters, and by statistics of whole files, regardless of the option.
     let predicate = static_part(&predicate).unwrap_or_else(|| lit(true));
     let source = source.with_predicate(predicate).with_table_parquet_options(options);
     let groups = of_files(&files.file_groups, &mut |file| PartitionedFile { statistics: None, ..file.clone() });

@@ -1,7 +1,7 @@
-//! A feeder's way to the codes of its string columns, and to doing without; nested values cannot do without.
+//! Interns the string columns of a feeder, or decides to drop their dictionaries; nested values always need them.
 //!
 //!   strings ─► own cache ─► the column's dictionary ─► codes
-//!                                └─ nearly all different, or too many ─► the run begins again with texts, unless rows have left
+//!                                └─ nearly all distinct, or too many ─► the run restarts with texts, if no row is sent
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use crate::program::failure::Failure;
 use crate::program::interning::ReaderCodes;
 use crate::program::run::Run;
 
-/// The codes of one feeder.
+/// Interning state of one feeder.
 pub(super) struct Codes {
     source: usize,
     columns: Vec<Option<ColumnCodes>>,
@@ -18,12 +18,12 @@ pub(super) struct Codes {
 
 struct ColumnCodes {
     codes: ReaderCodes,
-    /// There is no form without: an expression needs them, or the values are nested.
+    /// The column has no form without codes: an expression needs them, or the values are nested.
     needed: bool,
 }
 
 impl Codes {
-    /// Of the columns of source `source` that are codes, and used.
+    /// Interning state for the used coded columns of source `source`.
     pub fn of(run: &Run, source: usize) -> Self {
         let (columns, used) = (&run.prepared.sources[source].columns, &run.prepared.used[source]);
         let needed: HashSet<usize> = run.lessons().strings.needed_of(source);
@@ -38,11 +38,11 @@ impl Codes {
         Self { source, columns: columns.iter().enumerate().map(of).collect() }
     }
 
-    /// What `code` makes of each column of codes, given how many values its dictionary may have, and whether it is needed.
+    /// Applies `code` to each coded column, with its maximum dictionary size and whether the dictionary is required.
     ///
     /// # Errors
-    /// [`Failure::Texts`] where some are better off without a dictionary, as long as no row has left; later a dictionary may
-    /// become larger. Others as `code` has them.
+    /// [`Failure::Texts`] if some columns are better without a dictionary, as long as no row has been sent; after that,
+    /// dictionaries may grow instead. Other failures of `code`.
     pub fn intern<T>(
         &mut self,
         run: &Run,
@@ -71,7 +71,7 @@ impl Codes {
             if run.results.give_up(&texts) {
                 return Err(Failure::Texts(texts));
             }
-            // Rows have left, and it is too late to do without.
+            // Rows have been sent, so the dictionaries must be kept.
             for (_, index) in &texts {
                 self.columns[*index].iter_mut().for_each(|column| column.needed = true);
             }

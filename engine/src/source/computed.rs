@@ -1,13 +1,14 @@
-//! A scan that computes, taken apart: the expressions above a scan of the columns that they read.
+//! Splits a computing scan: the expressions become a projection above a scan of the columns that they read.
 //!
 //!   DataSourceExec: a + 1, s.b (where c > 3)   ──►   ProjectionExec: a + 1, s.b
 //!                                                      DataSourceExec: a, s (where c > 3)
 //!
-//! It is what DataFusion plans before it moves the projection into the files. An operator above it can be told the device, and the
-//! columns below can be stored.
+//! This is DataFusion's plan before it moves the projection into the file scan. The device can then run the projection
+//! and the operators above it, and the columns below can be stored.
 //!
 //! Same    names, types, NULLs and metadata of the columns; files, limits, filters and orders of the scan.
-//! Left    to the scan: what it alone can say, such as the name of a file; encrypted files; formats other than Parquet.
+//! Left    unchanged: expressions that only the scan can evaluate, such as the file name; encrypted files; formats
+//!         other than Parquet.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +26,8 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use crate::source::filtered::over;
 use crate::store::plain_source;
 
-/// `plan` as a projection above a scan of columns; `None` if it is no scan that computes, or if the scan alone can.
+/// `plan` as a projection above a scan of columns; `None` unless it is a scan with expressions that can be computed
+/// outside.
 pub(crate) fn computed_apart(plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> {
     let scan = plan.downcast_ref::<DataSourceExec>()?;
     let (config, source) = scan.downcast_to_file_source::<ParquetSource>()?;
@@ -56,12 +58,12 @@ pub(crate) fn computed_apart(plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn Ex
     (apart.schema() == plan.schema()).then(|| Arc::new(apart) as _)
 }
 
-/// A constant is nothing computed.
+/// True for an expression other than a column or a constant.
 pub(crate) fn computes(expr: &Arc<dyn PhysicalExpr>) -> bool {
     !expr.is::<Column>() && !expr.is::<Literal>()
 }
 
-/// True for a function that reads nothing: it may be the scan's own to say, such as the name of a file.
+/// True for a function without arguments: it may be one that only the scan can evaluate, such as the file name.
 pub(crate) fn says_by_itself(expr: &Arc<dyn PhysicalExpr>) -> bool {
     expr.is::<ScalarFunctionExpr>() && expr.children().is_empty()
 }

@@ -1,13 +1,13 @@
-//! Sends rows to the device, extent by extent.
+//! Uploads rows to the device, extent by extent.
 //!
 //!   rows ─► turn ─► staging: pinned, narrowed values ─► device memory ─► pipeline
 //!
-//! Memory   an extent for each turn in pinned memory; device memory is freed in stream order behind its launch.
-//! Short    of device memory, a feeder waits until it is the only one with an extent under way; then it takes half the rows,
-//!          and half of that; in the end it waits for other queries. Later extents stay small.
-//! Trouble  in a program without a sink of its own, costs an extent, not the run: the CPU takes over its rows.
-//! Waits    for a turn, for pinned memory, and in a program without a sink of its own for each extent's result. What waits for
-//!          pinned memory holds none of it, and no device memory.
+//! Memory   one extent in pinned memory per turn; device memory is freed in stream order after its launch.
+//! Short    of device memory, a feeder waits until no other extent is in flight; then it halves the rows repeatedly,
+//!          and finally waits for other queries. Later extents stay small.
+//! Trouble  in a streaming program costs one extent instead of the run: the CPU processes its rows.
+//! Waits    for a turn, for pinned memory, and in a streaming program for each extent's result. While waiting for
+//!          pinned memory, no pinned memory and no device memory is held.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -30,26 +30,26 @@ use crate::program::failure::Failure;
 use crate::program::run::Run;
 use crate::program::texts;
 
-/// An extent is not made smaller than this.
+/// Minimum rows of an extent.
 const LEAST_ROWS: usize = 64;
 
-/// Feeders that share memory as if they were so many, at least and at most.
+/// Minimum and maximum number of feeders assumed when memory is divided among them.
 const FEEDERS: std::ops::RangeInclusive<usize> = 4..=64;
 
-/// Rows on the host, on their way into an extent.
+/// Rows on the host that will form an extent.
 pub(super) trait HostRows: Sized + Send + Sync {
     fn len(&self) -> usize;
 
-    /// The first `first` rows, and the others.
+    /// Splits the rows after the first `first`.
     fn halves(&self, first: usize) -> (Self, Self);
 
-    /// Where the columns `used` of them lie in an extent, stored as `specs` says.
+    /// Layout of the used columns in an extent, stored as `specs` says.
     fn layout(&self, specs: &[ColumnSpec], used: &[bool]) -> ExtentLayout;
 
-    /// Writes column `index` into `out`, which is the whole extent.
+    /// Writes column `index` into `out`, the buffer of the whole extent.
     ///
     /// # Errors
-    /// [`Failure::Ranges`] for a value that the column's spec leaves out.
+    /// [`Failure::Ranges`] for a value outside the column's spec.
     fn write(
         &self,
         layout: &ExtentLayout,
@@ -59,35 +59,36 @@ pub(super) trait HostRows: Sized + Send + Sync {
         base: i64,
     ) -> Result<(), Failure>;
 
-    /// The same rows as batches.
+    /// The rows as batches.
     ///
     /// # Errors
-    /// DataFusion's, where they are read again.
+    /// DataFusion's, if they are read again.
     fn batches(&self) -> BoxFuture<'_, Result<Vec<RecordBatch>, Failure>>;
 }
 
-/// The way of a source's rows to a segment, which its feeders share.
+/// Path of a source's rows to a segment, shared by its feeders.
 pub(super) struct Sending {
     pub segment: Arc<SegmentRun>,
-    /// The source's number in the segment's program.
+    /// Index of the source in the segment's program.
     pub source: usize,
     pub metrics: ExecutionPlanMetricsSet,
-    /// Rows and decoded bytes of an extent, at most; and rows of one that the device decodes, which pinned memory does not hold.
+    /// Maximum rows and decoded bytes of an extent; and maximum rows if the device decodes them, which needs no pinned
+    /// memory for the values.
     most_rows: usize,
     most_rows_on_device: usize,
     pub most_bytes: usize,
-    /// Who sends an extent has one.
+    /// A feeder holds a permit while it sends an extent.
     turns: Semaphore,
-    /// Streams that no turn uses.
+    /// Idle streams.
     streams: Mutex<Vec<Stream>>,
 }
 
-/// While an extent is sent.
+/// Held while an extent is sent.
 pub(super) struct Turn<'a> {
     sending: &'a Sending,
     stream: Option<Stream>,
     _permit: SemaphorePermit<'a>,
-    /// Nobody sends alone meanwhile.
+    /// Excludes feeders that require exclusive use of the memory.
     _gate: RwLockReadGuard<'a, ()>,
 }
 
@@ -128,12 +129,12 @@ impl Sending {
         &self.segment.run
     }
 
-    /// Rows of an extent, now.
+    /// Current maximum rows of an extent.
     pub fn most_rows(&self) -> usize {
         self.most_rows.min(self.run().extent_rows())
     }
 
-    /// Sends rows up as one extent, or as several where memory is short.
+    /// Uploads rows as one extent, or as several if memory is short.
     pub async fn extents(&self, rows: impl HostRows) -> Result<(), Failure> {
         if rows.len() == 0 {
             return Ok(());
@@ -147,7 +148,8 @@ impl Sending {
         done
     }
 
-    /// The same in its turn. A stream is taken with the first extent: a device that is lost by then costs an extent.
+    /// Uploads rows while holding a turn. The stream is taken with the first extent, so that a lost device costs only
+    /// an extent.
     async fn extents_on(&self, rows: impl HostRows, stream: &mut Option<Stream>) -> Result<(), Failure> {
         let _step = recorder::step(step::LAUNCH);
         let run = self.run();
@@ -193,8 +195,9 @@ impl Sending {
         Ok(slot.insert(stream))
     }
 
-    /// Where rows leave as they come, an extent that the device cannot finish is no reason to begin again, and after the first
-    /// rows it could not: its filters and projections run on the CPU, over the rows at hand. Otherwise the failure is the run's.
+    /// In a streaming run, an extent that the device cannot finish does not restart the run, which is impossible after
+    /// the first rows: the CPU runs its filters and projections over `batches`. Otherwise the failure is that of the
+    /// run.
     pub async fn instead(&self, failure: Failure, batches: &[RecordBatch]) -> Result<(), Failure> {
         let run = self.run();
         let what = match &failure {
@@ -221,21 +224,21 @@ impl Sending {
         Ok(())
     }
 
-    /// One extent: up it goes, and the pipeline runs over it. When there is no memory for it, nothing has happened.
+    /// Uploads one extent and runs the pipeline over it. Running out of memory for it has no side effects.
     async fn extent(&self, rows: &impl HostRows, stream: &Stream, in_turn: bool) -> Result<(), Failure> {
         let run = self.run();
         let used = &run.prepared.used[self.source];
-        // Strings have their codes by now: the pipeline's shape may depend on how many values a dictionary has.
+        // Strings are interned at this point: the pipeline may depend on the dictionary's size.
         let prepared = self.segment.ready(rows.len() as u64).await?;
         self.segment.check_bounds(&prepared)?;
         let specs = &prepared.lowered.first().spec.columns;
         let layout = rows.layout(specs, used);
 
-        // What waits for pinned memory holds no device memory.
+        // No device memory is held while waiting for pinned memory.
         let mut pinned_held = run.host_memory("staging");
         match (pinned_held.try_grow(layout.bytes), in_turn) {
             (true, _) => {}
-            // The smallest of extents goes on, whatever others hold.
+            // The smallest extent proceeds regardless of other reservations.
             (false, true) => pinned_held.grow(layout.bytes),
             (false, false) => return Err(Failure::from(pinned_held.refused())),
         }
@@ -273,7 +276,7 @@ impl Sending {
         Ok(())
     }
 
-    /// Launches the pipeline over an extent that is up, in `buffer`.
+    /// Launches the pipeline over an uploaded extent in `buffer`.
     pub async fn process(
         &self,
         extent: ExtentInput,
@@ -282,7 +285,8 @@ impl Sending {
     ) -> Result<(), Failure> {
         let run = self.run();
         let (columns, used) = (&run.prepared.sources[self.source].columns, &run.prepared.used[self.source]);
-        // Views may lead to the texts of this extent while it is processed, and as long as the segment's rows are kept.
+        // Views may refer to the texts of this extent while it is processed, and as long as the segment's rows are
+        // kept.
         let texts = columns.iter().zip(used).any(|(column, used)| *used && ColumnInfo::is_text(column));
         if texts {
             let (bytes, mut promise) = (buffer.as_view().clone(), Some(promise));
@@ -302,12 +306,12 @@ impl Sending {
         Ok(())
     }
 
-    /// Rows of an extent that the device decodes, now.
+    /// Current maximum rows of an extent that the device decodes.
     pub fn most_rows_on_device(&self) -> usize {
         self.most_rows_on_device.min(self.run().extent_rows())
     }
 
-    /// A turn to send, with a stream.
+    /// Acquires a turn with a stream.
     pub async fn turn(&self) -> Result<Turn<'_>, Failure> {
         let ended = |_| EngineError::internal("turns end with their feeders");
         let permit = recorder::during(step::WAIT, self.turns.acquire()).await.map_err(ended)?;
@@ -321,8 +325,8 @@ impl Sending {
     }
 }
 
-/// Rows that the options allow in an extent, and the limit of the memory: every feeder has one under way, the next one begun, and room
-/// for an output.
+/// Rows of an extent within the options and the memory limit: every feeder has one extent in flight and the next one
+/// started, and there is space for outputs.
 fn rows_of_an_extent(run: &Run, source: usize, (batch_bytes, limit): (usize, u64), feeders: usize) -> usize {
     let (columns, used) = (&run.prepared.sources[source].columns, &run.prepared.used[source]);
     let columns = columns.iter().zip(used).filter(|(_, used)| **used);

@@ -1,12 +1,12 @@
-//! A scan that filters, taken apart: a filter above a scan of all rows, whose columns can be stored.
+//! Splits a filtering scan into a filter above a scan of all rows, so that its columns can be stored.
 //!
-//!   DataSourceExec: a, where b > 3 (pushdown_filters)   ──►   FilterExec: b > 3, giving a
-//!                                                               DataSourceExec: a, b, statistics and pages pruned by b > 3
+//!   DataSourceExec: a, where b > 3 (pushdown_filters)   ──►   FilterExec: b > 3, output a
+//!                                                               DataSourceExec: a, b, pruned by b > 3
 //!
-//! It is what DataFusion plans where filters are not pushed down. What an operator fills in while it runs only prunes: that operator
-//! drops these rows itself.
+//! This is DataFusion's plan without filter pushdown. Dynamic filters only prune: their operators drop the remaining
+//! rows.
 //!
-//! Left    to the scan: a limit, computed columns, formats that do not filter.
+//! Left    unchanged: scans with a limit, with computed columns, or of formats that do not filter.
 
 use std::sync::Arc;
 
@@ -23,7 +23,8 @@ use datafusion::physical_plan::filter::FilterExecBuilder;
 
 use crate::store::{Scan, plain_source, static_part};
 
-/// `plan` as a filter above a scan, or as a scan alone; `None` if it is no scan that filters, or one whose columns are not stored.
+/// `plan` as a filter above a scan, or as a scan alone; `None` unless it is a filtering scan whose columns can be
+/// stored.
 pub(crate) fn apart(plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> {
     let scan = plan.downcast_ref::<DataSourceExec>()?;
     let (config, source) = scan.downcast_to_file_source::<ParquetSource>()?;
@@ -58,7 +59,7 @@ pub(crate) fn apart(plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPl
     (apart.schema() == plan.schema()).then_some(apart)
 }
 
-/// An expression over a table's columns as one over these of them.
+/// Renumbers the columns of an expression from the table's to the given ones.
 pub(super) fn over(expr: &Arc<dyn PhysicalExpr>, columns: &[usize]) -> Result<Arc<dyn PhysicalExpr>> {
     let place = |expr: Arc<dyn PhysicalExpr>| {
         Ok(match expr.downcast_ref::<Column>() {

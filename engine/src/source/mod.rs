@@ -1,4 +1,4 @@
-//! Where rows come from.
+//! Sources of rows.
 
 pub(crate) mod bounds;
 mod codes;
@@ -16,7 +16,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use crate::source::parquet::DeviceScanExec;
 use crate::source::upload::UploadExec;
 
-/// True for the nodes that bring rows to the device.
+/// True for nodes that upload rows to the device.
 pub fn is_source(node: &dyn ExecutionPlan) -> bool {
     node.is::<UploadExec>() || node.is::<DeviceScanExec>()
 }

@@ -1,9 +1,10 @@
-//! A plan on the CPU, made ready to be executed again.
+//! Resets a CPU plan for another execution.
 //!
 //!   TopK ─ dynamic filter ─► scan        first execution: the filter ends as `x < 7`, or as `false`
-//!                                        second one: it has to begin as `true`, or the scan leaves rows out
+//!                                        second execution: it has to start as `true`, or the scan skips rows
 //!
-//! DataFusion's own reset gives operators new filters, and leaves the old ones, as they ended, in the scans that hold them.
+//! DataFusion's own reset creates new filters for operators, but leaves the old ones, in their final state, in the
+//! scans.
 
 use std::sync::Arc;
 
@@ -17,13 +18,13 @@ use datafusion::physical_plan::execution_plan::reset_plan_states;
 use crate::node::REPLACE;
 use crate::store::MadeSource;
 
-/// `plan`, as it was before it was executed. Filters that its scans hold let every row pass, until somebody fills them again.
+/// Resets an executed plan. The dynamic filters of its scans pass every row until an operator updates them.
 pub(crate) fn ready_again(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     plan.apply(|node| lets_all_pass(node.as_ref()))?;
     reset_plan_states(plan.transform_up(with_its_own).data()?)
 }
 
-/// The same, but for subtrees that `stay` as they are, since they can run again by themselves.
+/// Resets a plan except for the subtrees for which `stays` returns true, which can be executed repeatedly.
 pub(crate) fn ready_again_above(
     plan: &Arc<dyn ExecutionPlan>,
     stays: fn(&dyn ExecutionPlan) -> bool,
@@ -36,7 +37,7 @@ pub(crate) fn ready_again_above(
     with_its_own(Arc::clone(plan).replace_children(inputs, REPLACE)?).data()?.reset_state()
 }
 
-/// The filters that a node holds let every row pass.
+/// Resets the dynamic filters of a node to pass every row.
 fn lets_all_pass(node: &dyn ExecutionPlan) -> Result<TreeNodeRecursion> {
     node.apply_expressions(&mut |expression| {
         expression.apply(|part| {
@@ -48,8 +49,8 @@ fn lets_all_pass(node: &dyn ExecutionPlan) -> Result<TreeNodeRecursion> {
     })
 }
 
-/// An aggregate remembers the least and the greatest value of the execution before beside its filter: it gets a filter that no
-/// scan holds. A scan of a made table counts what each run of it brings home.
+/// An aggregate keeps the extremes of the previous execution next to its filter: it gets a new filter that no scan
+/// contains. A scan of a kept table counts its downloads per run, so it is copied.
 fn with_its_own(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
     if let Some(scan) = MadeSource::as_new(node.as_ref()) {
         return Ok(Transformed::yes(scan));

@@ -1,7 +1,8 @@
-//! Whether two scans read the same rows: the same files, or the same batches in memory.
+//! Compares whether two scans read the same rows: the same files, or the same in-memory batches.
 //!
-//! Filters  that a join gives to scans while it runs say no more than which rows that join drops anyway. What a join of the subtree
-//!          gives to its own scans may stay; with one of another join its rows are not those of the other subtree.
+//! Filters  that a join adds to scans at run time only exclude rows that the join drops anyway. Filters from joins
+//!          within the subtree are ignored; with a filter from another join, the scan's rows differ from those of the
+//!          other subtree.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use datafusion::physical_plan::ExecutionPlan;
 use crate::parquet::unguarded;
 use crate::store::MadeSource;
 
-/// Whether two inputs of the device read the same rows. `None`: they are no scans, or of a kind that is not compared.
+/// True if two inputs of the device read the same rows; `None` if they are not scans, or of a kind that is not
+/// compared.
 pub(super) fn same_scan(a: &Arc<dyn ExecutionPlan>, b: &Arc<dyn ExecutionPlan>, own: &HashSet<u64>) -> Option<bool> {
     let (a, b) = (a.downcast_ref::<DataSourceExec>()?.data_source(), b.downcast_ref::<DataSourceExec>()?.data_source());
     if let (Some(a), Some(b)) = (a.downcast_ref::<MemorySourceConfig>(), b.downcast_ref::<MemorySourceConfig>()) {
@@ -28,7 +30,7 @@ pub(super) fn same_scan(a: &Arc<dyn ExecutionPlan>, b: &Arc<dyn ExecutionPlan>, 
         return Some(Arc::ptr_eq(&a.rows, &b.rows) && a.columns == b.columns);
     }
     let (a, b) = (a.downcast_ref::<FileScanConfig>()?, b.downcast_ref::<FileScanConfig>()?);
-    // Other formats have options that do not show here.
+    // Other formats have options that are not visible here.
     let (source, other) = (&a.file_source, &b.file_source);
     if source.file_type() != "parquet" || other.file_type() != "parquet" {
         return None;
@@ -50,10 +52,10 @@ pub(super) fn same_scan(a: &Arc<dyn ExecutionPlan>, b: &Arc<dyn ExecutionPlan>, 
     Some(alike && kept == other_kept && dynamic.is_subset(own))
 }
 
-/// Conditions that stand in the query, and the numbers of those that come while it runs.
+/// Conditions of the query, and IDs of dynamic filters.
 type Conditions = (Vec<Arc<dyn PhysicalExpr>>, HashSet<u64>);
 
-/// The conditions of a scan: those of the query, and which it is given while the query runs. `None` where both are one.
+/// Conditions of a scan: those of the query, and its dynamic filters. `None` if a condition mixes both.
 fn conditions(filter: Option<&Arc<dyn PhysicalExpr>>) -> Option<Conditions> {
     let (mut kept, mut dynamic) = (Vec::new(), HashSet::new());
     let filter = filter.map(unguarded).transpose().ok()?;

@@ -1,10 +1,10 @@
-//! The columns of a scan that stay on the device, as a source.
+//! Stored columns of a scan, as a source.
 //!
-//!   View { rows, columns } ─► one extent of all rows ─► pipeline         no file opened, nothing copied up
+//!   View { rows, columns } ─► one extent of all rows ─► pipeline         no file is opened, nothing is uploaded
 //!
-//! Order    that of the table.
-//! Short    of device memory, half the rows at a time, and half of that; columns of texts are taken whole.
-//! Waits    never, but for what the segment's sink waits for.
+//! Order    is that of the table.
+//! Short    of device memory, the rows are halved repeatedly; text columns are processed as a whole.
+//! Waits    only where the segment's sink waits.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::program::failure::Failure;
 use crate::program::tables::HostTable;
 use crate::store::{ColumnForm, Scan, Store, StoredColumn, View};
 
-/// Rows are taken at least so many at a time.
+/// Minimum rows of an extent.
 const LEAST_ROWS: u64 = 1 << 12;
 
 /// Stored columns in one attempt.
@@ -37,10 +37,10 @@ pub(super) struct StoredRun {
     metrics: ExecutionPlanMetricsSet,
 }
 
-/// The columns of the scan `plan`, where they stay on the device, or come there to stay.
+/// Stored columns of the scan `plan`, if they are or can be stored on the device.
 ///
 /// # Errors
-/// A device that is lost.
+/// If the device is lost.
 pub(super) async fn stored(
     plan: &Arc<dyn ExecutionPlan>,
     metrics: &ExecutionPlanMetricsSet,
@@ -69,7 +69,7 @@ impl SourceRun for StoredRun {
                     dictionaries.extend(stored.dictionary.clone().map(|dictionary| (index, dictionary)));
                     Form::Codes(stored.ty, *id)
                 }
-                // What is prepared makes it a text.
+                // The prepared program treats the column as text.
                 (Form::Codes(ty, id), ColumnForm::Text) => Form::Codes(ty.nullable(stored.ty.nullable), *id),
                 (form, _) => form.clone(),
             };
@@ -135,7 +135,8 @@ impl SourceRun for StoredRun {
                 let extent = ExtentInput { rows: ExtentRows::Known(some), columns };
                 match to.process(extent, &stream, true).await {
                     Ok(()) => first += some,
-                    // Rows that leave as they come begin to leave when all of them are there.
+                    // A streaming run sends no row before its single extent is complete, so the whole attempt is
+                    // repeated instead.
                     Err(failure) if failure.is_out_of_memory() && !whole && !run.streams_out() && some > LEAST_ROWS => {
                         most = (some / 2).next_multiple_of(256);
                         run.smaller_extents(most as usize);

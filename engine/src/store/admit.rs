@@ -1,8 +1,8 @@
-//! How columns come into the store: read, copied from what is stored already, or brought up from the host.
+//! Adds columns to the store: read from files, copied from stored columns, or uploaded from host memory.
 //!
-//!   lacking ─► in host memory? ─ yes ─► copied up
+//!   lacking ─► in host memory? ─ yes ─► uploaded
 //!          └─► of files that another table has? ─ yes ─► copied on the device ─┐
-//!                                               └─ no ──► read ────────────────┴─► room? ─► whole columns
+//!                                               └─ no ──► read ────────────────┴─► memory free? ─► whole columns
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::store::room::{Newcomers, budget};
 use crate::store::{Held, NEVER, Scan, Store, Table, lock};
 
 impl Store {
-    /// Columns of a table that are in host memory, on the device. To stay there they leave the host, if they `stay` and there is room.
+    /// Uploads columns of a table from host memory. With `stay`, columns that fit are moved to the device store.
     pub(super) fn bring_up(
         &self,
         table: &Arc<Table>,
@@ -58,7 +58,7 @@ impl Store {
         Ok(held)
     }
 
-    /// Loads what a scan lacks; false if there is no room or no form for it.
+    /// Loads the columns that a scan lacks; false if they do not fit or have no form.
     pub(super) async fn load(
         &self,
         table: &Table,
@@ -71,7 +71,7 @@ impl Store {
         let budget = if on_host { self.host.limit() } else { budget(context) };
         table.learn_texts(&kin);
         loop {
-            // What is there stays for this run, whoever clears the table meanwhile.
+            // Columns stored now are held for this run, even if the table is cleared meanwhile.
             {
                 let stored = lock(&table.stored);
                 let keys = stored.keys(scan, needed).into_iter().flatten();
@@ -82,19 +82,19 @@ impl Store {
             let files = table.identity.num_files();
             let origins: Vec<Origin> = lacking.iter().map(|column| Origin::of(column, files, &kin)).collect();
             let going = kin::going(&origins);
-            // Of what is on the host anyone may leave.
+            // Any column in host memory may be evicted.
             let could_fit = |new: Newcomers| match on_host {
                 true => new.bytes <= budget,
                 false => self.could_fit(new, budget, &going),
             };
-            // Nothing lacks of a scan without columns that have a form.
+            // A scan without storable columns lacks none.
             if lacking.is_empty() || !could_fit(known) {
                 return Ok(false);
             }
             let wanted: Vec<Wanted> =
                 lacking.iter().map(|(at, _, form)| wanted(scan, *at, *form, context, needed)).collect();
             let positions: Vec<usize> = lacking.iter().map(|(at, ..)| *at).collect();
-            // A table that is far too large is not read to find that out.
+            // A table that is far too large is not read at all.
             let estimate = scan.estimated_bytes(&positions) / 2;
             if !could_fit(Newcomers { bytes: estimate, effort: None }) {
                 self.refuse(table, lacking.iter().map(|(_, column, form)| ((*column, *form), estimate, None)));
@@ -107,12 +107,12 @@ impl Store {
             let (read, promises) = match read(scan, &table.identity, context, (&positions, &wanted), &reads).await? {
                 Ok(read) => read,
                 Err(columns) => {
-                    // What was read of the others is read again with them.
+                    // The other columns are read again together with these.
                     lock(&table.stored).texts.extend(columns.into_iter().map(|column| lacking[column].1));
                     continue;
                 }
             };
-            // A file that was replaced while it was read may have given rows of both.
+            // A file that was replaced during the read may have contributed rows of both versions.
             let now = scan.identity(&context.task, Age::Now).await.map_err(Failure::Input)?;
             if !now.is_still(&table.identity) {
                 return Ok(false);
@@ -178,7 +178,7 @@ impl Store {
                     }
                 }
             }
-            // Chunks are freed behind the launches that read them.
+            // Chunks are freed after the launches that read them.
             drop(promises);
             for (_, column) in &made {
                 let (name, table) = (&column.name, table.identity.name());
@@ -187,7 +187,7 @@ impl Store {
             }
             lock(&table.stored).rows = rows;
             if on_host {
-                // Without room on the host it is for this run alone.
+                // If host memory is full, the column is only used by this run.
                 for (key, column) in made {
                     self.keep_on_host(table, key, &column);
                     held.insert(key, column);
@@ -202,12 +202,12 @@ impl Store {
     }
 }
 
-/// A row group on disk is seldom smaller where there are several of them.
+/// Typical minimum bytes of a row group on disk, if a file has several.
 const ROW_GROUP_BYTES: u64 = 32 << 20;
-/// Of fewer bytes of a file another reader is not worth its launches.
+/// Minimum bytes of a file per reader: with fewer, a reader costs more launches than it saves.
 const LEAST_SPREAD_BYTES: u64 = 4 << 20;
 
-/// How column `at` of a scan is to be read.
+/// Read request for column `at` of a scan.
 fn wanted(scan: &Scan, at: usize, form: ColumnForm, context: &RunContext, needed: &HashSet<usize>) -> Wanted {
     let data_type: DataType = scan.schema.field(at).data_type().clone();
     // Nested values have no form without a dictionary.
@@ -216,10 +216,10 @@ fn wanted(scan: &Scan, at: usize, form: ColumnForm, context: &RunContext, needed
     Wanted { name: scan.schema.field(at).name().clone(), data_type, form, most, needed }
 }
 
-/// What came of reading columns, and what is promised for it; or the columns that are better off without a dictionary.
+/// Columns that were read, with their reservations; or the indices of columns that are better without a dictionary.
 type Columns = Result<(Vec<ReadColumn>, Vec<Reservation>), Vec<usize>>;
 
-/// Reads these columns of the scan, each of the files for which it is to be read.
+/// Reads these columns of the scan, each from the files listed in `reads`.
 async fn read(
     scan: &Scan,
     identity: &Identity,
@@ -255,8 +255,8 @@ async fn read(
     Ok(Ok((columns, all)))
 }
 
-/// Columns that are read together. A reader has at least a row group to itself: where the files have fewer of them than there are
-/// readers, the columns are spread over the others.
+/// Groups of columns that are read together. A reader needs at least one row group: if there are fewer row groups than
+/// readers, the columns are distributed over the readers.
 fn groups(bytes: Option<u64>, columns: &[usize], readers: usize) -> Vec<Vec<usize>> {
     let of = |size: u64| bytes.map(|bytes| bytes.div_ceil(size).max(1) as usize);
     let (row_groups, most) = (of(ROW_GROUP_BYTES).unwrap_or(readers), of(LEAST_SPREAD_BYTES).unwrap_or(1));

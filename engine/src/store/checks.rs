@@ -1,11 +1,12 @@
-//! What object stores said of files lately.
+//! Cache of recent metadata from object stores.
 //!
-//!   file? ─► local, or `cache_check_seconds` = 0 ─► its store is asked
-//!        └─► remote ─ answered less than so many seconds ago? ─ yes ─► that answer
-//!                                                             └─ no ──► its store is asked
+//!   file? ─► local, or `cache_check_seconds` = 0 ─► request to its store
+//!        └─► remote ─ answered within that time? ─ yes ─► cached answer
+//!                                                └─ no ──► request to its store
 //!
-//! One per session, found among its extensions; a session without one asks each time, and so does one that has written files since.
-//! After a load it is always asked: a file that changed meanwhile may have given rows of both.
+//! One per session, stored as an extension; a session without one always sends a request, and so does a session that
+//! has written files since. After a load a request is always sent: a file that changed meanwhile may have contributed
+//! rows of both versions.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,23 +23,23 @@ use futures::TryStreamExt;
 use crate::files::Writes;
 use crate::options::MillpondOptions;
 
-/// How old an answer may be.
+/// Maximum age of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Age {
     Now,
-    /// As the session allows.
+    /// As configured in the session.
     Lately,
 }
 
-/// Answers that are kept, at most; then the old ones go.
+/// Maximum number of cached answers; beyond it, old ones are dropped.
 const ANSWERS: usize = 1 << 16;
 
 /// Answers of object stores, by store and path.
 #[derive(Debug, Default)]
 pub(crate) struct Checks {
-    /// How long an answer holds.
+    /// Time that an answer is valid.
     holds: Duration,
-    /// How often the session had written files when these were asked for.
+    /// The session's write count when the answers were requested.
     writes: u64,
     answers: Arc<Answers>,
 }
@@ -49,7 +50,7 @@ struct Answers {
     folders: Mutex<Kept<Arc<Vec<ObjectMeta>>>>,
 }
 
-/// When an answer was given, after how many writes of the session, and the answer.
+/// Time of an answer, the session's write count at that time, and the answer.
 type Kept<T> = HashMap<(String, Path), (Instant, u64, T)>;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -57,13 +58,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Checks {
-    /// Gives a session answers of its own.
+    /// Adds an answer cache to a session.
     pub fn add_to(config: &mut SessionConfig) {
         config.set_extension(Arc::new(Answers::default()));
         Writes::add_to(config);
     }
 
-    /// Those of a session.
+    /// Checks with the cache of a session.
     pub fn of(config: &SessionConfig) -> Self {
         let options = config.options().extensions.get::<MillpondOptions>();
         let seconds = options.map_or(0, |options| options.cache_check_seconds);
@@ -72,10 +73,10 @@ impl Checks {
         Self { holds, writes: Writes::of(config), answers: answers.unwrap_or_default() }
     }
 
-    /// What `store` says of a file.
+    /// Metadata of a file, as reported by `store`.
     ///
     /// # Errors
-    /// The store's: a file that is not there, or cannot be reached.
+    /// The store's: the file is missing or unreachable.
     pub async fn head(
         &self,
         url: &ObjectStoreUrl,
@@ -94,10 +95,10 @@ impl Checks {
         Ok(meta)
     }
 
-    /// The files of a folder and below it, by name.
+    /// Files of a folder, recursively, sorted by name.
     ///
     /// # Errors
-    /// The store's: a folder that cannot be listed.
+    /// The store's: the folder cannot be listed.
     pub async fn list(
         &self,
         url: &ObjectStoreUrl,
@@ -115,10 +116,10 @@ impl Checks {
         Ok(files)
     }
 
-    /// The files of a table's path: those of its folder, or the one file.
+    /// Files of a table's path: those of its folder, or the single file.
     ///
     /// # Errors
-    /// As of [`list`](Self::list) and [`head`](Self::head).
+    /// Like [`list`](Self::list) and [`head`](Self::head).
     pub async fn files_of(&self, url: &ListingTableUrl, store: &Arc<dyn ObjectStore>) -> Result<Vec<ObjectMeta>> {
         let of = url.object_store();
         if url.is_collection() {

@@ -1,9 +1,10 @@
-//! A column that stays on the device: one extent of all its rows, in the width that its values need.
+//! A stored column on the device: one extent with all its rows, in the width that its values need.
 //!
-//!   chunks, each in a width of its own ─► [ values ] [ validity ]        dictionaries sorted: a code is its rank
+//!   chunks, each with its own width ─► [ values ] [ validity ]        dictionaries sorted: a code is its rank
 //!
-//! Memory   promised by the governor, as long as the column is stored. Chunks are there until the last column is made of them.
-//! Waits    for pinned memory, where a table of codes goes up.
+//! Memory   is reserved with the governor while the column is stored. Chunks exist until the last column is assembled
+//!          from them.
+//! Waits    for pinned memory, if a table of codes is uploaded.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,66 +28,66 @@ use crate::program::failure::Failure;
 use crate::store::entry::Entry;
 use crate::store::kept_lookups::KeptLookups;
 
-/// Room for lookup tables over the dictionary of a small column.
+/// Minimum bytes for lookup tables over the dictionary of a column.
 const LEAST_ROOM: u64 = 1 << 20;
 
-/// In which form the values of a column lie.
+/// Storage form of a column's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ColumnForm {
     /// Numbers, dates, times, booleans.
     Plain,
     /// Codes of a dictionary.
     Codes,
-    /// Offsets and bytes.
+    /// Offsets and text bytes.
     Text,
 }
 
-/// What is known of a column that stays, in whichever tier.
+/// Description of a stored column, in either tier.
 #[derive(Debug)]
 pub struct About {
-    /// No other column has it.
+    /// Unique number of the column.
     pub number: u64,
-    /// In the scan for which it was loaded.
+    /// Name in the scan for which it was loaded.
     pub name: String,
     loaded: Instant,
     pub form: ColumnForm,
-    /// The device type, with the range of its values.
+    /// Device type, with the range of its values.
     pub ty: Ty,
     pub facts: Facts,
-    /// How many different integers there are, if that is known; found once the column is stored.
+    /// Number of distinct integers, if known; determined after the column is stored.
     pub(super) distinct: OnceLock<Option<u64>>,
-    /// Of codes; its values are sorted.
+    /// Sorted dictionary of a coded column.
     pub dictionary: Option<SharedDictionary>,
     pub(super) base: i64,
-    /// Its texts are so many bytes that offsets have 64 bits.
+    /// Offsets are 64-bit because the text exceeds the 32-bit limit.
     pub long: bool,
-    /// Its rows, file by file.
+    /// Facts and text bytes of its rows, file by file.
     parts: Vec<Part>,
     pub bytes: u64,
-    /// Runs that have read it, and when the last one began.
+    /// Number of runs that have read it, and the start time of the last one.
     pub uses: AtomicU64,
     pub last_used: AtomicU64,
 }
 
-/// A column that stays, on the device.
+/// A stored column on the device.
 #[derive(Debug)]
 pub struct StoredColumn {
     pub(super) about: Arc<About>,
     values: DeviceView,
     validity: Option<DeviceView>,
-    /// Its bytes with what fills the pool's units.
+    /// Bytes allocated, including padding to the pool's units.
     allocated: u64,
-    /// Over its dictionary.
+    /// Lookup tables over its dictionary.
     pub(super) lookups: KeptLookups,
     held: Held,
 }
 
-/// What keeps a column's bytes on the device.
+/// Owner of a column's device bytes.
 #[derive(Debug)]
 pub(super) enum Held {
-    /// They were promised.
+    /// The column owns the bytes and their reservation.
     Promise(Reservation),
-    /// They are lent by who has them.
+    /// The bytes are borrowed from their owner.
     Lent { _from: Resident },
 }
 
@@ -98,48 +99,48 @@ impl Deref for StoredColumn {
     }
 }
 
-/// The rows of one file in a column.
+/// Rows of one file in a column.
 #[derive(Debug, Clone, Copy, Default)]
 struct Part {
     facts: Facts,
     text_bytes: u64,
 }
 
-/// Some rows of a column, on the device.
+/// A range of rows of a column on the device.
 #[derive(Debug)]
 pub(super) struct Piece {
-    /// Of texts, their offsets.
+    /// Values; for texts, their offsets.
     pub values: DeviceView,
     pub texts: Option<DeviceView>,
     pub validity: Option<DeviceView>,
-    /// Bits of earlier rows in the first word of what lies in bits.
+    /// Number of bits of earlier rows in the first word of bitmaps.
     pub bits_before: u32,
     pub stored: Stored,
     pub facts: Facts,
-    /// The file of the table.
+    /// Index of the file in the table.
     pub file: usize,
-    /// Whose codes they are, of the column's [`dictionaries`](Whole::dictionaries).
+    /// Index of the codes' dictionary in the column's [`dictionaries`](Whole::dictionaries).
     pub dictionary: usize,
 }
 
-/// A column of which all pieces are there.
+/// A column with all its pieces.
 pub(super) struct Whole {
     pub name: String,
     pub form: ColumnForm,
     pub data_type: DataType,
-    /// Files of the table.
+    /// Number of files of the table.
     pub files: usize,
-    /// In the order of the rows.
+    /// In row order.
     pub pieces: Vec<Piece>,
-    /// The values behind the codes of the pieces.
+    /// Dictionary values of the pieces' codes.
     pub dictionaries: Option<Merged>,
 }
 
-/// Dictionaries as one.
+/// Dictionaries merged into one.
 #[derive(Debug)]
 pub(super) struct Merged {
     sorted: SharedDictionary,
-    /// Of each dictionary, the place of each of its values in that one: 32-bit numbers.
+    /// For each dictionary, the rank of each of its values in the merged one, as 32-bit numbers.
     ranks: Vec<Vec<u8>>,
 }
 
@@ -164,29 +165,30 @@ impl Whole {
         parts
     }
 
-    /// Rows of each file.
+    /// Number of rows of each file.
     pub(super) fn rows(&self) -> Vec<u64> {
         self.parts().iter().map(|part| part.facts.rows).collect()
     }
 
-    /// What it takes to read it.
+    /// Cost of reading it.
     pub(super) fn effort(&self) -> u64 {
         effort(self.form, self.facts().rows)
     }
 
-    /// The device type of all values.
+    /// Device type of all values.
     fn ty(&self, facts: &Facts) -> Ty {
         let codes = self.dictionaries.as_ref().map(|of| Range::new(0, of.len().max(1) as i128 - 1));
         ty_of(self.form, &self.data_type, facts.nulls > 0, codes.or(facts.range))
     }
 
-    /// Bytes of offsets, one more than rows, and of texts.
+    /// Bytes of the offsets, one more than rows, and of the texts.
     fn text_bytes(&self, physical: Physical) -> u64 {
         let bytes: u64 = self.pieces.iter().map(Piece::text_bytes).sum();
         (self.facts().rows + 1) * u64::from(physical.width()) + bytes
     }
 
-    /// How its values lie, with what is subtracted from each. Texts of more than `short_text` bytes with their offsets have long ones.
+    /// Physical type of its values, and the base subtracted from each. Texts with more than `short_text` bytes
+    /// including offsets get 64-bit offsets.
     fn storage(&self, short_text: u64) -> (Physical, i64) {
         match storage(self.ty(&self.facts())) {
             (Physical::Text, base) if self.text_bytes(Physical::Text) > short_text => (Physical::LongText, base),
@@ -194,7 +196,7 @@ impl Whole {
         }
     }
 
-    /// Bytes of values and of validity.
+    /// Bytes of the values and of the validity.
     pub(super) fn sizes(&self, short_text: u64) -> (u64, u64) {
         let facts = self.facts();
         let bitmap = facts.rows.div_ceil(32) * 4;
@@ -206,9 +208,9 @@ impl Whole {
         (values.max(1), if facts.nulls > 0 { bitmap } else { 0 })
     }
 
-    /// Puts the pieces together. Where different integers have to be counted, `count`, 8 bytes of zeros, will have the number, and nothing is
-    /// known of it before [`About::count_is`] is told. What is launched counts as the stream's, what stays as the scope's. `short_text` as in
-    /// [`sizes`](Self::sizes).
+    /// Assembles the pieces. If distinct integers have to be counted, the number will be in `count`, 8 zeroed bytes,
+    /// and is unknown until [`About::count_is`] is called. Temporary memory is counted under the stream's scope, stored
+    /// memory under `scope`. `short_text` is as in [`sizes`](Self::sizes).
     pub(super) async fn store(
         self,
         (number, short_text, count): (u64, u64, Option<DeviceView>),
@@ -298,7 +300,7 @@ impl Whole {
 }
 
 impl StoredColumn {
-    /// A column that comes back from the host: its values, and its validity where it has one.
+    /// A column restored from host memory: its values, and its validity if it has one.
     pub(super) fn back(
         about: Arc<About>,
         views: Vec<DeviceView>,
@@ -311,10 +313,10 @@ impl StoredColumn {
         Ok(Self { about, values, validity, allocated, lookups: KeptLookups::default(), held })
     }
 
-    /// A column that is lent: its values, and its validity where it has one.
+    /// A borrowed column: its values, and its validity if it has one.
     ///
     /// # Errors
-    /// An internal one, for a column without values.
+    /// An internal error for a column without values.
     pub(super) fn lent(about: Arc<About>, from: Resident, allocated: u64) -> Result<Self, Failure> {
         let mut views = from.iter().cloned();
         let values = views.next().ok_or_else(|| EngineError::internal("a column has values"))?;
@@ -323,21 +325,21 @@ impl StoredColumn {
         Ok(Self { about, values, validity, allocated, lookups: KeptLookups::default(), held })
     }
 
-    /// What is known of it, its views, and what was promised for them.
+    /// Its description, its views, and the owner of their bytes.
     pub(super) fn into_parts(self) -> (Arc<About>, Vec<DeviceView>, Held) {
         let views = std::iter::once(self.values).chain(self.validity).collect();
         (self.about, views, self.held)
     }
 
-    /// Its values, and its validity where it has one.
+    /// Its values, and its validity if it has one.
     pub(super) fn views(&self) -> impl Iterator<Item = &DeviceView> {
         [&self.values].into_iter().chain(&self.validity)
     }
 
-    /// Rows `first..first + rows` as the input of a pipeline; `first` is a multiple of 32. Texts are there whole, or not at all.
+    /// Rows `first..first + rows` as a pipeline input; `first` is a multiple of 32. Texts are always passed as a whole.
     ///
     /// # Errors
-    /// The memory's, for rows that are not there.
+    /// The memory's, if the rows are out of range.
     pub fn input(&self, first: u64, rows: u64) -> Result<ColumnInput, Failure> {
         let bits = |view: &DeviceView| view.view((first / 8) as usize..((first / 32 + rows.div_ceil(32)) * 4) as usize);
         let values = match self.physical() {
@@ -351,25 +353,25 @@ impl StoredColumn {
         Ok(ColumnInput { values, validity: self.validity.as_ref().map(bits).transpose()?, base: self.base })
     }
 
-    /// What it holds on the device, lookup tables included.
+    /// Bytes on the device, including lookup tables.
     pub fn held_bytes(&self) -> u64 {
         self.bytes + self.lookups.bytes()
     }
 
-    /// The same as the pool counts it, with what fills its units.
+    /// Bytes on the device as counted by the pool, including padding.
     pub fn allocated_bytes(&self) -> u64 {
         self.allocated + self.lookups.allocated_bytes()
     }
 
-    /// Lookup tables may take as much as it takes itself; a small one's may take more.
+    /// Maximum bytes of its lookup tables: its own size, or a minimum for small columns.
     pub(super) fn room_for_lookups(&self) -> u64 {
         self.bytes.max(LEAST_ROOM)
     }
 
-    /// The rows of its file `from`, to become those of file `file` in another column, where their dictionary is number `dictionary`.
+    /// Rows of its file `from` as a piece for file `file` of another column, with dictionary number `dictionary`.
     ///
     /// # Errors
-    /// The memory's, for rows that are not there.
+    /// The memory's, if the rows are out of range.
     pub(super) fn piece(&self, from: usize, file: usize, dictionary: usize) -> Result<Piece, Failure> {
         let (before, part) = (&self.parts[..from], self.parts[from]);
         let first: u64 = before.iter().map(|part| part.facts.rows).sum();
@@ -399,63 +401,63 @@ impl StoredColumn {
         })
     }
 
-    /// Rows of its file `file`.
+    /// Number of rows of its file `file`.
     pub(super) fn rows_of(&self, file: usize) -> u64 {
         self.parts[file].facts.rows
     }
 }
 
 impl About {
-    /// What its staying saves for each of its bytes: runs that have read it, the fewer the longer ago the last one was, times what it takes
-    /// to read it again.
+    /// Benefit per byte of keeping it: its number of uses, discounted by the time since the last one, times the cost of
+    /// reading it again.
     pub fn worth(&self, now: u64) -> f64 {
         let age = now.saturating_sub(self.last_used.load(Ordering::Relaxed));
         let often = self.uses.load(Ordering::Relaxed) as f64 / (1.0 + age as f64);
         often * self.worth_when_new()
     }
 
-    /// The same of a column that comes, which counts as read once.
+    /// Benefit per byte of a new column, which counts as used once.
     pub fn worth_when_new(&self) -> f64 {
         self.effort() as f64 / self.bytes.max(1) as f64
     }
 
-    /// How its values lie.
+    /// Physical type of its values.
     pub(super) fn physical(&self) -> Physical {
         if self.long { Physical::LongText } else { storage(self.ty).0 }
     }
 
-    /// Its different integers are still counted.
+    /// True while its distinct integers are being counted.
     pub(super) fn is_counting(&self) -> bool {
         self.distinct.get().is_none()
     }
 
-    /// They are so many.
+    /// Sets the number of distinct integers.
     pub(super) fn count_is(&self, different: u64) {
         self.distinct.get_or_init(|| Some(different));
     }
 
-    /// How many different integers it has, if that is known.
+    /// Number of distinct integers, if known.
     fn distinct(&self) -> Option<u64> {
         self.distinct.get().copied().flatten()
     }
 
-    /// How many different values it has, if that is known; NULL is none of them.
+    /// Number of distinct values without NULL, if known.
     pub fn different(&self) -> Option<u64> {
         let values = |dictionary: &SharedDictionary| dictionary.lock().len() as u64;
         self.distinct().or_else(|| self.dictionary.as_ref().map(values))
     }
 
-    /// No two of its rows have the same integer, and none is NULL.
+    /// True if all its rows have distinct integers and none is NULL.
     pub fn is_unique(&self) -> bool {
         self.facts.nulls == 0 && self.distinct() == Some(self.facts.rows)
     }
 
-    /// What it takes to read it.
+    /// Cost of reading it.
     pub(super) fn effort(&self) -> u64 {
         effort(self.form, self.facts.rows)
     }
 
-    /// What `millpond_cache()` lists of it.
+    /// Its row in `millpond_cache()`.
     pub(super) fn entry(&self, table: String, tier: &'static str) -> Entry {
         let mut facts = Vec::new();
         match (self.form, self.ty.range) {
@@ -495,14 +497,14 @@ impl About {
         }
     }
 
-    /// A run reads it at moment `now`.
+    /// Records a use by a run at time `now`.
     pub fn used(&self, now: u64) {
         self.uses.fetch_add(1, Ordering::Relaxed);
         self.last_used.fetch_max(now, Ordering::Relaxed);
     }
 }
 
-/// What it takes to read so many values: a string is decoded, hashed and compared.
+/// Cost of reading `rows` values: strings are decoded, hashed and compared.
 fn effort(form: ColumnForm, rows: u64) -> u64 {
     match form {
         ColumnForm::Plain => rows,
@@ -510,7 +512,7 @@ fn effort(form: ColumnForm, rows: u64) -> u64 {
     }
 }
 
-/// The device type of values in such a form and range. Of no integers at all the range is that of 0.
+/// Device type of values in this form and range. A column without integers gets the range of 0.
 pub(super) fn ty_of(form: ColumnForm, data_type: &DataType, nullable: bool, range: Option<Range>) -> Ty {
     let repr = match form {
         ColumnForm::Codes => Repr::U32,
@@ -525,11 +527,11 @@ pub(super) fn ty_of(form: ColumnForm, data_type: &DataType, nullable: bool, rang
     }
 }
 
-/// Bytes of values that are merged: an array of them has 32-bit offsets.
+/// Maximum bytes of merged dictionaries: an array of them has 32-bit offsets.
 const MOST_BYTES: usize = 1 << 30;
 
 impl Merged {
-    /// The values of all dictionaries, arrays of binaries, in their order; `None` if they are too many bytes for one.
+    /// Merges dictionaries, given as binary arrays in order; `None` if they exceed the bytes of one array.
     pub(super) fn of(dictionaries: &[ArrayRef]) -> Result<Option<Self>, Failure> {
         let bytes = |values: &ArrayRef| values.as_binary::<i32>().value_data().len();
         if dictionaries.iter().map(bytes).sum::<usize>() > MOST_BYTES {
@@ -544,7 +546,7 @@ impl Merged {
         let values = all.as_binary::<i32>();
         let (mut rank_of, mut first) = (vec![0_u32; all.len()], Vec::<u32>::with_capacity(all.len()));
         for at in order.values() {
-            // Equal values are neighbours.
+            // Equal values are adjacent after sorting.
             if first.last().is_none_or(|last| values.value(*last as usize) != values.value(*at as usize)) {
                 first.push(*at);
             }
@@ -557,28 +559,28 @@ impl Merged {
         for of in dictionaries {
             let (own, behind) = rest.split_at(of.len());
             let bytes = own.iter().flat_map(|rank| rank.to_le_bytes());
-            // What lies below a NULL is code 0, also where there is no value.
+            // A NULL row has code 0, even if the dictionary is empty.
             ranks.push(if own.is_empty() { vec![0; 4] } else { bytes.collect() });
             rest = behind;
         }
         Ok(Some(Self { sorted, ranks }))
     }
 
-    /// A dictionary whose codes stay as they are.
+    /// A dictionary whose codes are kept.
     pub(super) fn complete(sorted: SharedDictionary) -> Self {
         Self { sorted, ranks: vec![] }
     }
 
-    /// Values.
+    /// Number of values.
     pub(super) fn len(&self) -> usize {
         self.sorted.lock().len()
     }
 }
 
-/// Bits with which the different integers of a column are counted, at most.
+/// Maximum number of bits for counting the distinct integers of a column.
 const MOST_BITS: i128 = 1 << 23;
 
-/// Counts how many different integers a column has, where their range takes no more than a mebibyte of bits; false where it takes more.
+/// Counts the distinct integers of a column, if a bitmap of their range takes at most one mebibyte; false otherwise.
 fn count_different(
     of: &ColumnInput,
     physical: Physical,
@@ -600,7 +602,7 @@ fn count_different(
     Ok(true)
 }
 
-/// Uploads a table, once there is pinned memory for it.
+/// Uploads a table, once pinned memory is available.
 async fn upload(bytes: &[u8], engine: &Engine, stream: &Stream) -> Result<DeviceBuffer, Failure> {
     let mut staging = engine.pinned.take(HostKind::Upload, bytes.len()).await?;
     staging.write()?[..bytes.len()].copy_from_slice(bytes);

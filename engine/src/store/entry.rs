@@ -1,4 +1,4 @@
-//! What users are told of a stored column.
+//! Description of a stored column for users.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use std::time::Duration;
 pub struct Entry {
     pub table: String,
     pub column: String,
-    /// Where it is: device or host.
+    /// Tier: device or host.
     pub tier: &'static str,
     pub bytes: u64,
-    /// Bytes of a value; none for bits and texts.
+    /// Bytes per value; `None` for bits and texts.
     pub width: Option<u32>,
-    /// What is known of its values.
+    /// Facts about its values.
     pub facts: String,
-    /// Runs that have read it.
+    /// Number of runs that have read it.
     pub hits: u64,
-    /// Since it was loaded.
+    /// Time since it was loaded.
     pub age: Duration,
 }

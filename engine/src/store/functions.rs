@@ -1,9 +1,11 @@
-//! What is stored, as SQL: `millpond_cache()`, `millpond_cache_warm('t' [, 'column', …])`, `millpond_cache_clear(['t'])`.
+//! SQL functions of the store: `millpond_cache()`, `millpond_cache_warm('t' [, 'column', …])`,
+//! `millpond_cache_clear(['t'])`.
 //!
-//!   SELECT * FROM millpond_cache_warm('lineitem', 'l_quantity')      table · column · bytes · …: a row for each column
+//!   SELECT * FROM millpond_cache_warm('lineitem', 'l_quantity')      table · column · bytes · …: one row per column
 //!
-//! Acts  when the function's table is read, never when a statement with it is planned or explained. Without a device they have no rows.
-//! Whose what a session sees and lets go: columns of files, and those of its own tables ([`seen`](super::seen)).
+//! Acts  when the function's table is read, not when a statement with it is planned or explained. Without a device they
+//!       return no rows.
+//! Scope columns that a session may list and drop: those of files, and of its own tables ([`seen`](super::seen)).
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -42,11 +44,11 @@ pub(crate) fn functions(engine: Option<&Arc<Engine>>) -> impl Iterator<Item = (S
     })
 }
 
-/// The session that called a function, for as long as the function's table is there. A view that reads it lies in one of the session's
-/// catalogs: the table does not keep them.
+/// The session that called a function, kept as long as the function's table. A view that reads the table is stored in
+/// one of the session's catalogs: to avoid a cycle, the table does not own the catalogs.
 #[derive(Clone)]
 struct Caller {
-    /// With no catalogs.
+    /// Without catalogs.
     state: SessionState,
     catalogs: Weak<dyn CatalogProviderList>,
 }
@@ -76,14 +78,14 @@ impl fmt::Debug for Caller {
     }
 }
 
-/// What a function does with the store.
+/// Action of a function on the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Act {
     /// Lists all columns.
     List,
     /// Loads columns of a table, and lists them.
     Warm,
-    /// Lets columns go, of one table or of all, and lists what has gone.
+    /// Drops columns, of one table or of all, and lists the dropped ones.
     Clear,
 }
 
@@ -91,7 +93,7 @@ enum Act {
 struct Function {
     name: &'static str,
     act: Act,
-    /// `None` without a device: nothing is stored then.
+    /// `None` without a device; then nothing is stored.
     engine: Option<Arc<Engine>>,
 }
 
@@ -129,7 +131,7 @@ impl TableFunctionImpl for Function {
     }
 }
 
-/// The rows of a function's table.
+/// Rows of a function's table.
 #[derive(Debug)]
 struct Rows {
     function: Function,
@@ -204,7 +206,7 @@ impl Function {
 }
 
 impl Caller {
-    /// Finds the table and its columns, so that a script fails here where it would fail on a device.
+    /// Resolves the table and its columns, so that a script fails here if it would fail on a device.
     async fn act_without_device(&self, table: Option<String>, columns: &[String]) -> Result<Vec<Entry>> {
         if let Some(table) = table {
             self.frame(&table, columns).await?;
@@ -212,7 +214,7 @@ impl Caller {
         Ok(vec![])
     }
 
-    /// A table's columns, all of them if none is named.
+    /// The given columns of a table, or all.
     async fn frame(&self, table: &str, columns: &[String]) -> Result<DataFrame> {
         let frame = self.context()?.table(table).await?;
         if columns.is_empty() {
@@ -222,7 +224,7 @@ impl Caller {
         frame.select_columns(&columns)
     }
 
-    /// The scan of a table's columns, all of them if none is named.
+    /// A scan of the given columns of a table, or of all.
     async fn scan(&self, table: &str, columns: &[String]) -> Result<Scan> {
         let plan = self.frame(table, columns).await?.create_physical_plan().await?;
         let stored =

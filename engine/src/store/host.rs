@@ -1,12 +1,12 @@
-//! The second tier: columns in pinned host memory. They come back by a copy, not by reading their files.
+//! The second tier: columns in pinned host memory, which are restored by a copy instead of reading their files.
 //!
-//!   device ── makes room, or memory runs out ──► pinned bytes ── a run wants it ──► device          `auto` with `cache_host_bytes`
-//!             a load ends ─────────────────────► pinned bytes ── each run ────────► device, for that run   `host`
+//!   device ── eviction, or out of memory ──► pinned bytes ── a run needs it ──► device     `auto`, `cache_host_bytes`
+//!             a load ends ─────────────────► pinned bytes ── each run ───────► device     `host`, for that run
 //!
-//! Order    copies follow the column's other uses on the device; what is copied from is freed behind them.
-//! Memory   at most the tier's bytes, in which those that are worth least leave first.
+//! Order    copies run after the column's other uses on the device; the source is freed after them.
+//! Memory   limited to the tier's bytes; the columns with the least benefit are dropped first.
 //! Waits    never: copies are enqueued.
-//! Lost     with the device.
+//! Lost     together with the device.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
@@ -24,9 +24,9 @@ use crate::store::{Store, Table, lock};
 /// A column in pinned host memory.
 pub(super) struct HostColumn {
     pub about: Arc<About>,
-    /// Values, and validity.
+    /// Values, and validity if any.
     bytes: Mutex<Vec<PinnedBuffer>>,
-    /// The same on the device, while a run reads it.
+    /// The column on the device, while a run reads it.
     on_device: Mutex<Weak<StoredColumn>>,
 }
 
@@ -36,18 +36,18 @@ impl fmt::Debug for HostColumn {
     }
 }
 
-/// The memory of the tier.
+/// Memory of the tier.
 #[derive(Debug)]
 pub(super) struct HostTier {
     device: Device,
     state: Mutex<State>,
-    /// Held by who moves a column in: what others bring is counted.
+    /// Held while a column is moved in, so that the bytes are counted consistently.
     coming: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Most bytes, as the session that read last has set them.
+    /// Maximum bytes, as set by the session that read last.
     limit: u64,
     pinned: Option<PinnedPool>,
     stream: Option<Stream>,
@@ -58,12 +58,12 @@ impl HostTier {
         Self { device: device.clone(), state: Mutex::default(), coming: Mutex::default() }
     }
 
-    /// Most bytes of the tier.
+    /// Maximum bytes of the tier.
     pub(super) fn limit(&self) -> u64 {
         lock(&self.state).limit
     }
 
-    /// A session reads that has these options.
+    /// Applies the options of a reading session.
     pub(super) fn allow(&self, options: &MillpondOptions) {
         let limit = match (options.cache, options.cache_host_bytes as u64) {
             (Cache::Host, 0) => PinnedPool::default_max_bytes().as_u64(),
@@ -71,21 +71,21 @@ impl HostTier {
         };
         let mut state = lock(&self.state);
         if state.limit != limit {
-            // What is there goes back to the pool that it came from.
+            // Existing columns return their memory to the old pool.
             state.pinned = None;
             state.limit = limit;
         }
     }
 
-    /// Gives memory back that no column is in.
+    /// Frees memory that no column uses.
     pub(super) fn trim(&self) {
         lock(&self.state).pinned = None;
     }
 
-    /// A copy of a column, enqueued.
+    /// Enqueues a copy of a column.
     ///
     /// # Errors
-    /// The memory's: there is no pinned memory, or the device is lost.
+    /// The memory's: pinned memory is exhausted, or the device is lost.
     fn copy(&self, column: &StoredColumn) -> Result<HostColumn, MemoryError> {
         let (pinned, stream) = {
             let mut state = lock(&self.state);
@@ -109,7 +109,7 @@ impl HostTier {
 }
 
 impl HostColumn {
-    /// The column on the device, as long as somebody keeps it: the one that another run reads, or a copy, enqueued.
+    /// The column on the device: the one that another run still uses, or an enqueued copy.
     pub(super) fn on_device(
         &self,
         pool: &MemoryPool,
@@ -141,7 +141,7 @@ impl Store {
         lock(&self.tables).iter().map(|table| table.host_bytes()).sum()
     }
 
-    /// Copies a column of a table to host memory, if there is room, or room is made: true if it is there.
+    /// Copies a column of a table to host memory, evicting others if necessary; true if it was copied.
     pub(super) fn keep_on_host(&self, table: &Table, key: (usize, ColumnForm), column: &StoredColumn) -> bool {
         let limit = self.host.limit();
         let _coming = lock(&self.host.coming);
@@ -160,7 +160,7 @@ impl Store {
         }
     }
 
-    /// Makes columns leave the host that are worth less than one that comes from the device, until it fits.
+    /// Evicts columns with less benefit than `new` from host memory, until it fits.
     fn make_host_room(&self, new: &StoredColumn, limit: u64) -> bool {
         let now = self.now();
         let tables = lock(&self.tables).clone();
@@ -174,7 +174,7 @@ impl Store {
             columns.extend(of.into_iter().map(|(key, about)| (about.worth(now), about, table, key)));
         }
         let mut used: u64 = columns.iter().map(|(_, about, ..)| about.bytes).sum();
-        // One that was loaded for the first run that reads it counts as read by it.
+        // A column loaded by its first run counts as used by it.
         let worth = new.worth(now).max(new.worth_when_new());
         columns.retain(|(of, ..)| *of < worth);
         let leaving: u64 = columns.iter().map(|(_, about, ..)| about.bytes).sum();

@@ -1,11 +1,12 @@
-//! Which rows a table has, in words that do not go stale: the files as they are now, or the batches themselves.
+//! Identity of a table's rows: the current files with their metadata, or the in-memory batches themselves.
 //!
-//!   equal identity   the same bytes, read the same way, in the same types
-//!   kin              some of the same files, read the same way: their rows need not be read again
+//!   equal identity   the same bytes, read the same way, with the same types
+//!   kin              some files in common, read the same way: their rows need not be read again
 //!
-//! Fresh    of a file its store is asked now: entity tag, or time of change, and size. A plan may know an older one.
-//! Local    the tag is of device, inode, size and both times, and that of a file that has just changed is another one at each look (`files`):
-//!          what was read of it serves the run that has read it.
+//! Fresh    the metadata of a file is requested from its store: entity tag or modification time, and size. A plan may
+//!          hold older metadata.
+//! Local    tags consist of device, inode, size and both times; a file that has just changed has another tag at each
+//!          request (`files`): its columns are only used by the run that has read them.
 
 use std::collections::HashMap;
 use std::sync::Weak;
@@ -18,7 +19,7 @@ use datafusion::object_store::path::Path;
 
 use crate::files::is_same_file;
 
-/// The rows of a table.
+/// Rows of a table.
 #[derive(Debug, Clone)]
 pub enum Identity {
     Files(Files),
@@ -34,14 +35,14 @@ pub struct Files {
     pub(super) files: Vec<FileNow>,
 }
 
-/// A file as it is now.
+/// Current metadata of a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FileNow {
     pub(super) meta: ObjectMeta,
     pub(super) partition_values: Vec<ScalarValue>,
 }
 
-/// Arrays in memory, all columns of all batches. The table may be dropped: they are not kept.
+/// In-memory arrays, all columns of all batches. Weak, because the table may be dropped.
 #[derive(Debug, Clone)]
 pub struct Batches {
     pub(super) schema: SchemaRef,
@@ -58,8 +59,8 @@ impl Identity {
         }
     }
 
-    /// True if files are as they were when `other` was found, so that what was read between is of it. Other than [`is`](Self::is) it takes
-    /// files that have just changed for what their times show.
+    /// True if the files are unchanged since `other` was recorded, so that everything read in between belongs to it.
+    /// Unlike [`is`](Self::is), it compares files that have just changed by their times.
     pub fn is_still(&self, other: &Self) -> bool {
         let (Self::Files(now), Self::Files(then)) = (self, other) else { return self.is(other) };
         let same = |(now, then): (&FileNow, &FileNow)| {
@@ -71,7 +72,7 @@ impl Identity {
             && now.files.iter().zip(&then.files).all(same)
     }
 
-    /// True for a table in memory that nobody has any more.
+    /// True for an in-memory table whose batches have been dropped.
     pub fn is_gone(&self) -> bool {
         match self {
             Self::Files(_) => false,
@@ -79,7 +80,7 @@ impl Identity {
         }
     }
 
-    /// Files; a table in memory is one.
+    /// Number of files; an in-memory table counts as one.
     pub fn num_files(&self) -> usize {
         match self {
             Self::Files(of) => of.files.len(),
@@ -87,13 +88,14 @@ impl Identity {
         }
     }
 
-    /// Which file of `other` each of its own is, as it is now; nothing if they are read in another way.
+    /// For each of its files, the index of the same file in `other`, if unchanged; empty if the files are read in
+    /// another way.
     pub fn files_in(&self, other: &Self) -> Vec<Option<usize>> {
         let (Self::Files(own), Self::Files(of)) = (self, other) else { return vec![] };
         if own.reader != of.reader || own.schema != of.schema {
             return vec![];
         }
-        // Both are in the order of their names; two of one name differ in partition values.
+        // Both are sorted by name; files with the same name differ in partition values.
         let mut at = 0;
         let find = |file: &FileNow| {
             while of.files.get(at).is_some_and(|known| known.meta.location < file.meta.location) {
@@ -105,7 +107,7 @@ impl Identity {
         own.files.iter().map(find).collect()
     }
 
-    /// True if `newer` has some of the same files, read in the same way, as they are now: these rows are of yesterday.
+    /// True if `newer` contains newer versions of some of its files, read in the same way.
     pub fn is_replaced_by(&self, newer: &Self) -> bool {
         let (Self::Files(old), Self::Files(new)) = (self, newer) else { return false };
         if old.reader != new.reader {
@@ -115,7 +117,7 @@ impl Identity {
         old.files.iter().any(|old| now.get(&old.meta.location).is_some_and(|now| **now != old.meta))
     }
 
-    /// How a table is named to users: its first file, or that it is in memory.
+    /// Name of a table for users: its first file, or a note that it is in memory.
     pub fn name(&self) -> String {
         match self {
             Self::Files(Files { files, .. }) => match files.as_slice() {
@@ -129,7 +131,7 @@ impl Identity {
 }
 
 impl Batches {
-    /// Allocations that a weak reference keeps are not used again, so that an equal address is the same array.
+    /// Weak references keep the allocation, so its address is not reused: equal addresses mean the same array.
     fn is(&self, other: &Self) -> bool {
         let same = |(a, b): (&Weak<dyn Array>, &Weak<dyn Array>)| Weak::ptr_eq(a, b);
         let pairs = self.arrays.iter().zip(&other.arrays);

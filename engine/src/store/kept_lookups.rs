@@ -1,6 +1,6 @@
-//! The lookup tables that a column keeps, see [`lookups`](super::lookups).
+//! Lookup tables stored with a column, see [`lookups`](super::lookups).
 //!
-//!   [LIKE 'P%' | rank | upper]   looked for by what they hold; the one used last at the end, the first goes where room is short
+//!   [LIKE 'P%' | rank | upper]   found by contents; in order of last use: the first is dropped if memory is short
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,19 +11,19 @@ use millpond_memory::Reservation;
 
 use crate::program::tables::HostTable;
 
-/// The tables of a column, the one used last at the end.
+/// Tables of a column, in order of last use.
 #[derive(Debug, Default)]
 pub(super) struct KeptLookups(Mutex<Vec<KeptLookup>>);
 
 #[derive(Debug)]
 pub(super) struct KeptLookup {
-    /// What it holds, as the last run that asked for it has it.
+    /// Contents, as the array of the last run that requested it.
     pub values: ArrayRef,
     pub physical: Physical,
     pub ty: Ty,
     pub on_device: LookupInput,
     pub bytes: u64,
-    /// The same with what fills the pool's units.
+    /// Bytes allocated, including padding to the pool's units.
     pub allocated: u64,
     pub _promise: Reservation,
 }
@@ -39,7 +39,7 @@ impl KeptLookups {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Another one.
+    /// Adds a table.
     pub fn push(&self, table: KeptLookup) {
         self.tables().push(table);
     }
@@ -52,10 +52,10 @@ impl KeptLookups {
         self.tables().iter().map(|table| table.allocated).sum()
     }
 
-    /// The table that holds the same.
+    /// Finds a table with equal contents.
     pub fn find(&self, table: &HostTable<'_>) -> Option<LookupInput> {
         let mut tables = self.tables();
-        // A plan that runs again has the array itself; only another plan's is compared value by value.
+        // A repeated plan passes the same array; only arrays of other plans are compared by value.
         let is_same = |known: &KeptLookup| known.has_form_of(table) && Arc::ptr_eq(&known.values, table.values);
         let is_equal = |known: &KeptLookup| known.has_form_of(table) && known.values.as_ref() == table.values.as_ref();
         let at = tables.iter().position(is_same).or_else(|| tables.iter().position(is_equal))?;
@@ -66,7 +66,7 @@ impl KeptLookups {
         Some(on_device)
     }
 
-    /// Lets go of those not used for longest, until the others take no more than `bytes`.
+    /// Drops the least recently used tables until the others take at most `bytes`.
     pub fn shrink_to(&self, bytes: u64) {
         let mut tables = self.tables();
         let mut taken: u64 = tables.iter().map(|table| table.bytes).sum();

@@ -1,12 +1,12 @@
-//! Columns made of what is stored already: a table's files that another table has, too, are not read again.
+//! Columns assembled from stored ones: files that another table also contains are not read again.
 //!
-//!   stored   a.parquet  b.parquet                        a file was added, replaced or removed, or partitions were left out
-//!   wanted   a.parquet  b.parquet  c.parquet             a, b: copied on the device · c: read
+//!   stored   a.parquet  b.parquet                 a file was added, replaced or removed, or partitions were excluded
+//!   wanted   a.parquet  b.parquet  c.parquet      a, b: copied on the device · c: read
 //!
-//! Order         that of the new table's files.
-//! Dictionaries  are merged: codes become those of the new one, on the way.
-//! Memory        what is copied from stays as long as it may be asked for: columns of a table whose files are all in the new one, or of
-//!               which one was replaced, leave when the new ones are there.
+//! Order         is that of the new table's files.
+//! Dictionaries  are merged; the copy translates the codes to the new dictionary.
+//! Memory        of the sources is kept while they may be requested: columns of a table whose files are all in the new
+//!               one, or one of whose files was replaced, are dropped after the new ones are stored.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,37 +20,38 @@ use crate::store::column::{ColumnForm, Merged, StoredColumn, Whole};
 use crate::store::load::{ReadColumn, Wanted};
 use crate::store::{Held, Lacking, Store, Table, lock};
 
-/// A table with some of the same files.
+/// A table that shares files with the new one.
 pub(super) struct Kin {
     table: Arc<Table>,
-    /// For each file of the new table, which of this one's it is.
+    /// For each file of the new table, the index of the same file in this table.
     files: Vec<Option<usize>>,
-    /// Nobody asks for its columns any more, once the new table has them.
+    /// Its columns are no longer needed after the new table has them.
     goes: bool,
-    /// Its columns in host memory, on the device meanwhile.
+    /// Its columns from host memory, temporarily on the device.
     held: Held,
 }
 
-/// Where the rows of a column come from.
+/// Sources of a column's rows.
 pub(super) struct Origin {
-    /// For each file of the table, the stored column that has it, and as which file; the others are read.
+    /// For each file of the table, the stored column that contains it, and the file's index there; other files are
+    /// read.
     stored: Vec<Option<(Arc<StoredColumn>, usize)>>,
-    /// Columns that leave when this one is there.
+    /// Columns that this one replaces.
     goes: Vec<(Arc<Table>, Arc<StoredColumn>)>,
     key: (usize, ColumnForm),
 }
 
-/// How a column came out.
+/// Result of assembling a column.
 pub(super) enum Made {
     Whole(Whole),
-    /// It is better off without a dictionary.
+    /// The column is better without a dictionary.
     Text,
-    /// It needs a dictionary, and has too many values for one.
+    /// The column needs a dictionary, but has too many values.
     TooMany,
 }
 
 impl Store {
-    /// The tables that share files with `table`.
+    /// Tables that share files with `table`.
     pub(super) fn kin(&self, table: &Arc<Table>) -> Vec<Kin> {
         let others = lock(&self.tables).clone().into_iter().filter(|other| !Arc::ptr_eq(other, table));
         let kin = |other: Arc<Table>| {
@@ -62,7 +63,7 @@ impl Store {
         others.filter_map(kin).collect()
     }
 
-    /// Copies to the device what `kin` have of these columns in host memory.
+    /// Copies these columns of `kin` from host memory to the device.
     pub(super) fn hold(&self, kin: &mut [Kin], lacking: &[Lacking], context: &RunContext) -> Result<(), Failure> {
         let keys: Vec<_> = lacking.iter().map(|(_, column, form)| (*column, *form)).collect();
         for of in kin {
@@ -73,7 +74,7 @@ impl Store {
 }
 
 impl Table {
-    /// String columns that are better off without a dictionary in tables that share files are so here.
+    /// Adopts from tables with shared files which string columns are better without a dictionary.
     pub(super) fn learn_texts(&self, kin: &[Kin]) {
         for of in kin {
             let texts = lock(&of.table.stored).texts.clone();
@@ -83,7 +84,7 @@ impl Table {
 }
 
 impl Origin {
-    /// Where the rows of a column of a table of `files` files are.
+    /// Sources of a column's rows in a table of `files` files.
     pub(super) fn of((_, column, form): &Lacking, files: usize, kin: &[Kin]) -> Self {
         let key = (*column, *form);
         let (mut stored, mut goes) = (vec![None; files], Vec::new());
@@ -102,17 +103,17 @@ impl Origin {
         Self { stored, goes, key }
     }
 
-    /// The files that are to be read.
+    /// Files that have to be read.
     pub(super) fn missing(&self) -> Vec<usize> {
         (0..self.stored.len()).filter(|file| self.stored[*file].is_none()).collect()
     }
 
-    /// Numbers of the columns that leave when this one is there.
+    /// Numbers of the columns that this one replaces.
     pub(super) fn going(&self) -> impl Iterator<Item = u64> {
         self.goes.iter().map(|(_, column)| column.number)
     }
 
-    /// The column is there.
+    /// Drops the replaced columns after this one is stored.
     pub(super) fn done(self) {
         for (table, column) in self.goes {
             let mut stored = lock(&table.stored);
@@ -125,7 +126,7 @@ impl Origin {
         }
     }
 
-    /// The column of what was read of the other files.
+    /// Assembles the column from stored files and those that were read.
     pub(super) fn made(&self, wanted: &Wanted, read: ReadColumn) -> Result<Made, Failure> {
         let mut dictionaries: Vec<_> = read.values.into_iter().collect();
         let mut numbers: Vec<u64> = Vec::new();
@@ -164,12 +165,12 @@ impl Origin {
     }
 }
 
-/// The columns that leave when these are there.
+/// Numbers of the columns that these replace.
 pub(super) fn going(origins: &[Origin]) -> HashSet<u64> {
     origins.iter().flat_map(Origin::going).collect()
 }
 
-/// Which files are to be read for which of the columns: those that lack the same ones are read together.
+/// Files to read and the columns to read from them: columns that lack the same files are read together.
 pub(super) fn reads(origins: &[Origin]) -> Vec<(Vec<usize>, Vec<usize>)> {
     let mut reads: Vec<(Vec<usize>, Vec<usize>)> = Vec::new();
     for (column, origin) in origins.iter().enumerate() {

@@ -1,12 +1,14 @@
-//! Files of DataFusion's own tables in folders of remote stores, listed afresh when a query is planned.
+//! Listings of DataFusion's own tables in folders of remote stores, refreshed when a query is planned.
 //!
-//!   plan ─► list ── as DataFusion remembers it? ── yes ─► planned
-//!                                               └─ no ──► remembered anew ─► planned
+//!   plan ─► list ── as in DataFusion's cache? ── yes ─► planned
+//!                                            └─ no ──► cache updated ─► planned
 //!
-//! Why    DataFusion lists a folder once and keeps the list: a file that was added would not be seen, and one that has gone be missed.
-//! Empty  a list without files is forgotten: DataFusion's cache takes none, and would keep the one before.
-//! Local  lists are not remembered at all (`files`), and for tables of ours (`tables`) no lists of any store.
-//! When   columns stay on the device; otherwise a session is as DataFusion's.
+//! Why    DataFusion lists a folder once and keeps the listing: an added file would not be read, and a deleted one
+//!        would be missing.
+//! Empty  listings are removed from the cache: DataFusion's cache does not accept them, and would keep the previous
+//!        listing.
+//! Local  listings are not cached at all (`files`), nor are those of our own tables (`tables`) in any store.
+//! When   columns are stored on the device; otherwise sessions behave like DataFusion's.
 
 use datafusion::catalog::Session;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -17,7 +19,7 @@ use datafusion::logical_expr::LogicalPlan;
 
 use crate::store::checks::Checks;
 
-/// Lists the folders of a plan's tables, and puts right what DataFusion remembers of them.
+/// Lists the folders of a plan's tables, and updates DataFusion's cache of listings.
 pub(crate) async fn look(plan: &LogicalPlan, session: &dyn Session) -> Result<()> {
     let mut folders = Vec::new();
     plan.apply_with_subqueries(|node| {
@@ -32,7 +34,7 @@ pub(crate) async fn look(plan: &LogicalPlan, session: &dyn Session) -> Result<()
     refresh(folders, session).await
 }
 
-/// Lists those of these addresses that are folders, and puts right what DataFusion remembers of them.
+/// Lists the folders among these URLs, and updates DataFusion's cache of listings.
 async fn refresh(mut folders: Vec<ListingTableUrl>, session: &dyn Session) -> Result<()> {
     let runtime = session.runtime_env();
     folders.retain(ListingTableUrl::is_collection);
@@ -44,7 +46,7 @@ async fn refresh(mut folders: Vec<ListingTableUrl>, session: &dyn Session) -> Re
         let of = entries.iter().filter(|(key, _)| key.path == *url.prefix());
         for (key, entry) in of {
             let store = runtime.object_store(&url)?;
-            // One that cannot be listed stays as it is remembered: DataFusion has no more.
+            // A folder that cannot be listed keeps its cached listing: DataFusion could not list it either.
             let Ok(now) = checks.list(&url.object_store(), &store, url.prefix()).await else { continue };
             let mut then = entry.value.files.as_ref().clone();
             then.sort_by(|a, b| a.location.cmp(&b.location));

@@ -1,15 +1,18 @@
-//! Reads columns of a scan and puts them on the device, to stay.
+//! Reads columns of a scan and stores them on the device.
 //!
-//!   row groups ─ readers ─ pages, what the host has decoded ─► pinned memory ─► device ─ decode ─► chunks, facts ─┐
-//!   partitions ─ a reader each ─ up to 2^17 rows, where DataFusion reads ─► pinned memory ─► device ─────────────────┤
-//!   strings    reader's own dictionary ── new values only ─────► the column's                                        ├─► whole columns
-//!   order      file by file, chunk by chunk                                                                         ─┘
+//!   row groups ─ readers ─ pages, host-decoded columns ─► pinned memory ─► device ─ decode ─► chunks, facts ─┐
+//!   partitions ─ one reader each ─ up to 2^17 rows, if DataFusion reads ─► pinned memory ─► device ──────────┤
+//!   strings    reader's own dictionary ── only new values ─────► the column's                                ├► whole
+//!   order      file by file, chunk by chunk                                                                 ─┘
 //!
-//! Strings  a column whose first values are nearly all different is read again without a dictionary, and so are the others that show it.
-//! Threads  each reader converts the rows that it decodes. It locks a column's dictionary only for values that are new to the reader.
-//! Memory   on the device the chunks, until all columns are made of them; on the host a chunk of rows for each reader.
-//! Width    each chunk has that of its own values, or that which its row groups' statistics promise: what lies outside is decoded again.
-//! Ends     with an error of the file or of the device nothing stays; dropped, its readers end.
+//! Strings  if the first values of a column are nearly all distinct, it is read again without a dictionary, together
+//!          with other such columns.
+//! Threads  each reader converts the rows that it decodes. It locks a column's dictionary only to add values that are
+//!          new to the reader.
+//! Memory   on the device the chunks, until all columns are assembled; on the host one chunk of rows per reader.
+//! Width    each chunk has the width of its own values, or of its row groups' statistics: if a value is out of range,
+//!          the chunk is decoded again.
+//! Ends     after an error of a file or of the device, nothing is stored; when the load is dropped, its readers end.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,77 +50,77 @@ use crate::store::column::{ColumnForm, Piece, ty_of};
 use crate::store::lock;
 use crate::workers::off_workers;
 
-/// Rows of a chunk, at most: where DataFusion reads, where the host decodes, and where the device does.
+/// Maximum rows of a chunk: if DataFusion reads, if the host decodes, and if the device decodes.
 const CHUNK_ROWS: usize = 1 << 17;
 const UNIT_ROWS: usize = 1 << 18;
 const DEVICE_ROWS: usize = 1 << 21;
-/// However little pinned memory there is.
+/// Minimum rows of a chunk, however small pinned memory is.
 const LEAST_ROWS: u64 = 1 << 13;
 
-/// A column to be read.
+/// A column to read.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
     pub name: String,
     pub data_type: DataType,
     pub form: ColumnForm,
-    /// The most values of a dictionary.
+    /// Maximum number of dictionary values.
     pub most: usize,
-    /// An expression needs a dictionary, however many values there are.
+    /// An expression requires a dictionary, whatever the number of values.
     pub needed: bool,
 }
 
-/// What came of reading.
+/// Result of a read.
 pub(super) enum Read {
-    /// All rows, on the device, with what is promised for them until all columns are made.
+    /// All rows on the device, with their reservations, which are held until all columns are assembled.
     Columns { columns: Vec<ReadColumn>, promises: Vec<Reservation> },
-    /// These columns are better off without a dictionary: nothing was kept.
+    /// These columns are better without a dictionary; nothing was stored.
     Texts(Vec<usize>),
 }
 
-/// What was read of a column.
+/// The rows read of a column.
 #[derive(Debug, Default)]
 pub(super) struct ReadColumn {
-    /// In the order of the rows.
+    /// In row order.
     pub pieces: Vec<Piece>,
-    /// The values behind codes.
+    /// Dictionary values of the codes.
     pub values: Option<ArrayRef>,
 }
 
-/// A load under way, as its readers know it.
+/// State of a load, shared by its readers.
 struct Loading {
     context: Arc<RunContext>,
     wanted: Vec<Wanted>,
-    /// The dictionaries of columns of codes.
+    /// Dictionaries of the coded columns.
     dictionaries: Vec<Option<SharedDictionary>>,
-    /// Columns that turned out to be better off without theirs.
+    /// Columns found to be better without a dictionary.
     texts: Vec<AtomicBool>,
-    /// Columns that the device decodes, until it refuses a page of them.
+    /// Columns that the device decodes, until it refuses one of their pages.
     on_device: Vec<AtomicBool>,
-    /// Rows of a chunk, at most: of batches, and of a row group.
+    /// Maximum rows of a chunk: of batches, and of a row group.
     chunk_rows: usize,
     unit_rows: usize,
     room: Arc<Room>,
 }
 
-/// A chunk on the device, by column, with what the governor promised for it.
+/// A chunk on the device, by column, with its reservation.
 struct Chunk {
     pieces: Vec<Piece>,
     promise: Reservation,
 }
 
-/// How it went to put rows on the device.
+/// Result of storing rows on the device.
 enum Put {
     Done(Chunk),
     /// The host has to decode some columns.
     Refused(Refused),
-    /// Chunks are to leave pinned memory.
+    /// The chunks must be moved out of pinned memory.
     Unpin,
 }
 
-/// Why a reader stops.
+/// Why a reader stopped.
 enum Stopped {
     Failed(Failure),
-    /// A column has turned out to be better off without a dictionary.
+    /// A column was found to be better without a dictionary.
     Text,
 }
 
@@ -127,7 +130,8 @@ impl<F: Into<Failure>> From<F> for Stopped {
     }
 }
 
-/// Reads all rows of `plan`, whose columns are `wanted`, and whose partitions are of these `files`. Each reader has one of `turns`.
+/// Reads all rows of `plan`, which has the columns `wanted` and one partition per file in `files`. Each reader holds
+/// one of `turns`.
 pub(super) async fn read(
     context: &Arc<RunContext>,
     (plan, files): (&Arc<dyn ExecutionPlan>, &[usize]),
@@ -152,7 +156,7 @@ pub(super) async fn read(
         Err(_) => loading.begin_partitions(plan, turns, &mut tasks),
     }
     let mut chunks: BTreeMap<Place, Vec<Chunk>> = BTreeMap::new();
-    // Dropping the set, when a reader fails or the run is dropped, ends the others.
+    // If a reader fails or the run is dropped, dropping the set ends the others.
     while let Some(joined) = tasks.join_next().await {
         match joined.map_err(|error| Failure::from(panics::task_ended(error)))? {
             Ok(of) => chunks.extend(of),
@@ -180,18 +184,18 @@ pub(super) async fn read(
     Ok(Read::Columns { columns, promises })
 }
 
-/// Where chunks belong: their partition, and which of its row groups they are.
+/// Position of chunks: the partition, and the index of the row group within it.
 type Place = (usize, usize);
-/// What a reader has read.
+/// Result of a reader.
 type ReadChunks = Result<Vec<(Place, Vec<Chunk>)>, Stopped>;
 
 impl Loading {
-    /// The columns that are better off without a dictionary, as far as is known.
+    /// Columns known to be better without a dictionary.
     fn texts(&self) -> Vec<usize> {
         (0..self.texts.len()).filter(|column| self.texts[*column].load(Ordering::Relaxed)).collect()
     }
 
-    /// A reader for each partition, where DataFusion reads.
+    /// Starts a reader for each partition, if DataFusion reads.
     fn begin_partitions(
         self: &Arc<Self>,
         plan: &Arc<dyn ExecutionPlan>,
@@ -209,7 +213,7 @@ impl Loading {
         }
     }
 
-    /// Readers that take one row group after the other, and one for each file that DataFusion reads.
+    /// Starts readers that take row groups in turn, and one for each file that DataFusion reads.
     async fn begin_units(
         self: &Arc<Self>,
         scan: ParquetScan,
@@ -261,7 +265,7 @@ impl Loading {
         Ok(())
     }
 
-    /// The rows of row groups.
+    /// Reads the rows of row groups.
     async fn read_units(
         &self,
         scan: &ParquetScan,
@@ -280,12 +284,12 @@ impl Loading {
         let mut may_be_on_device = true;
         while let (Ok(read), true, false) = (&mut read, first < units.rows(), wrong) {
             let rows = (units.rows() - first).min(most) as usize;
-            // It is about to be here, whatever others hold.
+            // The bytes already exist, so they are counted even beyond the limit.
             held.grow(read.iter().map(Chunks::bytes).sum());
             let parts = units.parts(first, rows as u64);
             let decoding = Decoding { units, chunks: read, parts: &parts, rows, room: &self.room };
             let decoded = off_workers(|| self.decode(&decoding, own, may_be_on_device));
-            // All columns were looked at: reading begins again once, not for each of them.
+            // All columns have been examined, so that the read restarts once for all of them.
             if !self.texts().is_empty() {
                 return Err(Stopped::Text);
             }
@@ -328,7 +332,8 @@ impl Loading {
         Ok(chunks)
     }
 
-    /// Decodes rows, or describes them for the device: each column in the width that its chunks' statistics promise, else in its own.
+    /// Decodes rows, or describes them for the device: each column in the width of its chunks' statistics, otherwise in
+    /// the width of its values.
     fn decode(
         &self,
         decoding: &Decoding<'_>,
@@ -366,7 +371,7 @@ impl Loading {
                 (ColumnForm::Text, _) => one(Target::Text, true, None)?,
                 _ => {
                     let (range, may_be_null) = decoding.units.bounds(at);
-                    // Statistics may be wrong.
+                    // The statistics may be wrong.
                     match self.fixed(decoding, at, range, may_be_null, on_device) {
                         Err(Undecoded::Range) => self.fixed(decoding, at, None, true, false)?,
                         of => of?,
@@ -385,7 +390,7 @@ impl Loading {
         Ok((columns, specs))
     }
 
-    /// A column of numbers or bits, whose valid values lie in the range.
+    /// A column of numbers or bits whose valid values are in `range`.
     fn fixed(
         &self,
         decoding: &Decoding<'_>,
@@ -396,7 +401,7 @@ impl Loading {
     ) -> Result<Either, Undecoded> {
         let (physical, base) = storage(self.within(at, range, may_be_null));
         let target = Target::Fixed { physical, base, range };
-        // No kernel finds the range of such wide integers.
+        // No kernel computes the range of 128-bit integers.
         if on_device
             && physical != Physical::I128
             && let Some(column) = decoding.on_device(at, target, None)?
@@ -406,14 +411,14 @@ impl Loading {
         decoding.column(at, (target, may_be_null), None).map(Either::Host)
     }
 
-    /// The device type of values in a range, if one is known.
+    /// Device type of values in a range, if one is known.
     fn within(&self, at: usize, range: Option<Range>, may_be_null: bool) -> Ty {
         let wanted = &self.wanted[at];
         let within = ty_of(wanted.form, &wanted.data_type, may_be_null, range);
         if range.is_none() { Ty::new(within.repr).nullable(within.nullable) } else { within }
     }
 
-    /// How a column is to lie on the device.
+    /// Layout of a column on the device.
     fn spec(&self, at: usize, of: &Either, decoding: &Decoding<'_>) -> Spec {
         let wanted = &self.wanted[at];
         match of {
@@ -438,7 +443,7 @@ impl Loading {
         }
     }
 
-    /// Puts rows on the device; or what of them the host has to decode.
+    /// Stores rows on the device; returns the columns that the host has to decode, if any.
     async fn put(
         &self,
         decoding: &Decoding<'_>,
@@ -513,7 +518,7 @@ impl Loading {
                 let bytes = batch.get_array_memory_size() * taken / batch.num_rows();
                 let has_room = held.try_grow(bytes);
                 if taken == 0 || !has_room && rows > 0 {
-                    // The chunk is full, or the session's pool: what is at hand goes up.
+                    // The chunk or the session's pool is full: the collected rows are uploaded.
                     chunks.push(self.chunk(&collected, &mut own, &mut stream).await?);
                     collected.clear();
                     rows = 0;
@@ -521,7 +526,7 @@ impl Loading {
                     continue;
                 }
                 if !has_room {
-                    // It is here already.
+                    // The batch already exists, so it is counted even beyond the limit.
                     held.grow(bytes);
                 }
                 collected.push(batch.slice(0, taken));
@@ -535,7 +540,7 @@ impl Loading {
         Ok(chunks)
     }
 
-    /// Puts rows on the device.
+    /// Stores rows on the device.
     async fn chunk(
         &self,
         batches: &[RecordBatch],
@@ -552,7 +557,7 @@ impl Loading {
                 });
             }
         }
-        // All columns were looked at: reading begins again once, not for each of them.
+        // All columns have been examined, so that the read restarts once for all of them.
         if !self.texts().is_empty() {
             return Err(Stopped::Text);
         }
@@ -584,7 +589,7 @@ impl Loading {
         .await
     }
 
-    /// Sends what `write` writes to the device, as pieces of the columns.
+    /// Uploads the bytes that `write` writes, as pieces of the columns.
     async fn send(
         &self,
         layout: &ExtentLayout,
@@ -629,7 +634,8 @@ impl Loading {
         Ok(Chunk { pieces, promise })
     }
 
-    /// The codes of a chunk's strings, in the column's dictionary; fewer once the column is known to be better off without one.
+    /// Codes of a chunk's strings in the column's dictionary; incomplete once the column is found to be better without
+    /// one.
     fn codes(
         &self,
         column: usize,
@@ -655,18 +661,18 @@ impl Loading {
     }
 }
 
-/// How many read at once.
+/// Number of concurrent readers.
 pub(super) fn readers(context: &RunContext) -> usize {
     context.task.session_config().target_partitions().max(1)
 }
 
-/// A column that the host has decoded, or that the device will.
+/// A column that the host has decoded, or that the device will decode.
 enum Either {
     Host(Decoded),
     Device(DeviceColumn),
 }
 
-/// True if rows may well find room once the host decodes them, and fewer of them at once.
+/// True if the rows may fit once the host decodes them, fewer at a time.
 fn is_short(failure: &Failure, columns: &Columns, rows: usize) -> bool {
     let device = !columns.device.is_empty();
     match failure {
@@ -675,7 +681,7 @@ fn is_short(failure: &Failure, columns: &Columns, rows: usize) -> bool {
     }
 }
 
-/// What is true of numbers that the device has decoded.
+/// Facts about numbers that the device has decoded.
 fn facts_of_numbers(rows: u64, (spec, base): (&ColumnSpec, i64), of: &DeviceFacts) -> Facts {
     if !spec.ty.repr.is_integer() {
         return Facts::of_others(rows, of.nulls);
@@ -686,7 +692,7 @@ fn facts_of_numbers(rows: u64, (spec, base): (&ColumnSpec, i64), of: &DeviceFact
     Facts::decoded((rows, of.nulls, range), (sorted, ascending, of.rises + 1), ends.filter(|_| sorted))
 }
 
-/// What is true of a column's values in a chunk.
+/// Facts about a column's values in a chunk.
 fn facts_of<'a>(
     wanted: &Wanted,
     arrays: impl Iterator<Item = &'a ArrayRef>,
@@ -707,11 +713,11 @@ fn facts_of<'a>(
     Ok(all)
 }
 
-/// How such values are stored in a chunk.
+/// Storage of such values in a chunk.
 fn spec(wanted: &Wanted, facts: &Facts) -> (ColumnSpec, i64) {
     let within = ty_of(wanted.form, &wanted.data_type, facts.nulls > 0, facts.range);
     let (physical, base) = storage(within);
-    // The range holds, because it was found in these values: nothing checks it again.
+    // The range was computed from these values, so it needs no check.
     let ty = Ty::new(within.repr).nullable(within.nullable);
     (ColumnSpec { physical, has_base: base != 0, ty }, base)
 }

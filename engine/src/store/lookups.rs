@@ -1,12 +1,12 @@
-//! Lookup tables that stay on the device beside the column whose codes they are read by.
+//! Lookup tables stored on the device with the column whose codes index them.
 //!
-//!   p_type LIKE 'P%'  ─► [1, 0, …] on the host ─► is there one that holds this? ── yes ─► the one on the device
-//!                                                                               └─ no ──► uploaded, and stays
+//!   p_type LIKE 'P%'  ─► [1, 0, …] on the host ─► a stored table with equal contents? ── yes ─► reused
+//!                                                                                    └─ no ──► uploaded and stored
 //!
-//! Right     a table is found by its type and by all that it holds, so that it serves whichever query makes the same.
-//! Memory    counts as the column's, is promised as the column's is, and goes with the column. Where a column has no more room for tables, or the
-//!           store none for bytes, those go that were not used for longest.
-//! Threads   one lock for a column's tables, held while they are compared, never while one goes up.
+//! Right     a table is identified by its type and contents, so that all queries with equal tables share it.
+//! Memory    is counted and reserved with the column, and freed with it. If the column's limit for tables or the
+//!           store's budget is reached, the least recently used tables are dropped.
+//! Threads   one lock per column's tables, held while they are compared, but not during an upload.
 
 use std::sync::Arc;
 
@@ -22,11 +22,11 @@ use crate::store::kept_lookups::KeptLookup;
 use crate::store::room::budget;
 
 impl Store {
-    /// A lookup table over the dictionary of a stored column: the one that is there, or one that is uploaded now and stays. `None` where
-    /// there is no room for it.
+    /// A lookup table over the dictionary of a stored column: a stored one, or one that is uploaded and stored now.
+    /// `None` if it does not fit.
     ///
     /// # Errors
-    /// The device's, and where there is no pinned memory at the moment.
+    /// The device's, and if pinned memory is exhausted at the moment.
     pub fn lookup(
         &self,
         column: &StoredColumn,
@@ -52,7 +52,7 @@ impl Store {
         let (values, on_device_too) = (Arc::clone(table.values), on_device.clone());
         let (physical, ty, bytes) = (table.physical, table.ty, host.size());
         let kept = KeptLookup { values, physical, ty, on_device, bytes, allocated, _promise };
-        // Where another run has brought the same meanwhile, the later one leaves first.
+        // A concurrent run may have added an equal table; the duplicate is dropped when memory is short.
         column.lookups.push(kept);
         Ok(Some(on_device_too))
     }

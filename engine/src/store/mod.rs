@@ -1,16 +1,17 @@
-//! Columns that stay on the device between queries.
+//! Columns stored on the device between queries.
 //!
-//!   a scan ─► identity, fresh ─► table ─► columns there? ── yes ─► view: rows, columns, facts
-//!                                                        └─ no ──► load ─► view          no room, no form ─► None: the scan is fed
+//!   a scan ─► current identity ─► table ─► columns stored? ── yes ─► view: rows, columns, facts
+//!                                                          └─ no ──► load ─► view      no space, no form ─► None: fed
 //!
-//! Right     a table is what its identity says: files as they are now, or the arrays themselves. It is looked at before a run, and after the
-//!           last byte of a load; files that have changed are another table.
-//! Once      two queries that want columns of one table load them one after the other, and the second finds them there.
-//! Kin       files that another stored table has, too, are copied from there.
-//! Tiers     the device, and pinned host memory for what leaves it.
-//! Room      at most the session's `cache_bytes`. A new column takes the place of those that are worth less. When memory runs out,
-//!           columns that no run reads leave before any query fails.
-//! Threads   one lock around the list of tables, held for no work; a load holds its table's.
+//! Right     a table is its identity: the current versions of files, or the arrays themselves. The identity is checked
+//!           before a run, and after the last byte of a load; changed files form another table.
+//! Once      two queries that need columns of one table load them one after the other, and the second query reuses the
+//!           columns of the first.
+//! Kin       files that another stored table also contains are copied from there.
+//! Tiers     the device, and pinned host memory for evicted columns.
+//! Room      at most the session's `cache_bytes`. A new column replaces columns with less benefit. When memory runs
+//!           out, idle columns are evicted before any query fails.
+//! Threads   one lock around the list of tables, held only for lookups; a load holds a lock of its table.
 
 mod admit;
 mod checks;
@@ -61,69 +62,69 @@ use crate::store::identity::Identity;
 use crate::store::owners::Owners;
 use crate::store::room::{Candidate, Newcomers};
 
-/// The stored columns of one device.
+/// Stored columns of one device.
 #[derive(Debug)]
 pub struct Store {
     tables: Mutex<Vec<Arc<Table>>>,
-    /// Tables that queries have made.
+    /// Tables created by queries.
     made: Mutex<Vec<Weak<MadeRows>>>,
-    /// Tables in memory that were seen, small ones: they are stored when they come again.
+    /// Small in-memory tables seen so far: they are stored when they are seen again.
     seen: Mutex<Vec<Identity>>,
     numbers: AtomicU64,
-    /// Bytes of columns that have room and are not in their tables yet.
+    /// Bytes of columns with granted space that are not yet in their tables.
     coming: Mutex<u64>,
-    /// Ticks with each run that reads stored columns.
+    /// Incremented by each run that reads stored columns.
     clock: AtomicU64,
     participant: Participant,
     scope: Scope,
     host: HostTier,
 }
 
-/// A table of which columns are stored.
+/// A table with stored columns.
 #[derive(Debug)]
 struct Table {
     identity: Identity,
     stored: Mutex<Stored>,
-    /// Held by who loads.
+    /// Held during a load.
     loading: tokio::sync::Mutex<()>,
-    /// A newer table has some of its files, changed: this one's rows are of yesterday.
+    /// Stale: a newer version of some of its files is stored.
     is_old: AtomicBool,
-    /// Of a table in memory.
+    /// Sessions that have read it, for an in-memory table.
     owners: Owners,
 }
 
 #[derive(Debug, Default)]
 struct Stored {
-    /// Of each file.
+    /// Number of rows of each file.
     rows: Vec<u64>,
     columns: HashMap<(usize, ColumnForm), Arc<StoredColumn>>,
-    /// Those that are in host memory instead.
+    /// Columns in host memory instead.
     host: HashMap<(usize, ColumnForm), Arc<HostColumn>>,
-    /// String columns that are better off without a dictionary.
+    /// String columns that are better without a dictionary.
     texts: HashSet<usize>,
     /// Columns that could not be stored.
     refused: HashMap<(usize, ColumnForm), Refused>,
 }
 
-/// A column that could not be stored, and for a while is not tried again.
+/// A column that could not be stored, and is not retried for some time.
 #[derive(Debug, Clone, Copy)]
 struct Refused {
-    /// What it would take; [`NEVER`] if that is not the reason.
+    /// Bytes that it needs; [`NEVER`] if size is not the reason.
     bytes: u64,
-    /// What it takes to read it, if that is known.
+    /// Cost of reading it, if known.
     effort: Option<u64>,
     at: u64,
 }
 
-/// More than any device has.
+/// Bytes that exceed any device.
 const NEVER: u64 = 1 << 50;
-/// A column that could not be stored is tried again after so many runs that read stored columns.
+/// Number of runs on stored columns after which a refused column is retried.
 const TRIED_AGAIN: u64 = 64;
 
 /// Columns on the device for one run.
 type Held = HashMap<(usize, ColumnForm), Arc<StoredColumn>>;
 
-/// What a scan reads, stored: all columns of all its rows.
+/// Stored data of a scan: all columns of all its rows.
 #[derive(Debug, Clone)]
 pub struct View {
     pub rows: u64,
@@ -132,7 +133,7 @@ pub struct View {
 }
 
 impl View {
-    /// Equal for equal views.
+    /// Hash that is equal for equal views.
     pub fn stamp(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.rows.hash(&mut hasher);
@@ -141,9 +142,10 @@ impl View {
     }
 }
 
-/// Tables in memory of fewer rows are stored when they are seen a second time: constants of a query never are.
+/// Rows below which an in-memory table is stored only when seen a second time: constants of a query are never seen
+/// twice.
 const ROWS_AT_ONCE: usize = 1 << 16;
-/// Small tables in memory that are remembered.
+/// Maximum number of remembered small in-memory tables.
 const SEEN: usize = 1 << 10;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -151,7 +153,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Store {
-    /// The store of a device, made when it is first asked for.
+    /// The store of a device, created on first use.
     pub fn of(engine: &Engine) -> Arc<Self> {
         engine.beside(|engine| {
             let store = Arc::new(Self {
@@ -175,14 +177,14 @@ impl Store {
         lock(&self.tables).iter().map(|table| table.bytes()).sum::<u64>() + self.made_bytes()
     }
 
-    /// The tables that queries have made, and that somebody still has.
+    /// Tables created by queries that are still referenced.
     fn made(&self) -> Vec<Arc<MadeRows>> {
         let mut made = lock(&self.made);
         made.retain(|rows| rows.strong_count() > 0);
         made.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// A table was made.
+    /// Registers a table created by a query.
     fn keep_in_mind(&self, made: &Arc<MadeRows>) {
         lock(&self.made).push(Arc::downgrade(made));
     }
@@ -192,12 +194,12 @@ impl Store {
         self.made().iter().map(|rows| rows.device_bytes()).sum()
     }
 
-    /// The same as the pool counts them, with what fills its units.
+    /// Bytes of all stored columns as counted by the pool, including padding.
     pub fn allocated_bytes(&self) -> u64 {
         self.columns().iter().map(|of| of.column.allocated_bytes()).sum::<u64>() + self.made_bytes()
     }
 
-    /// The columns of a view, or all there are, by table and name.
+    /// Descriptions of the columns of a view, or of all columns, by table and name.
     pub fn entries(&self, of: Option<&View>) -> Vec<Entry> {
         let made = self.made();
         let is_asked =
@@ -209,10 +211,11 @@ impl Store {
         entries
     }
 
-    /// Lets go of the columns of the table that a scan reads; gives what has gone. Those of a made table go to host memory.
+    /// Drops the stored columns of the table that a scan reads, and returns their descriptions. Those of a kept table
+    /// are spilled to host memory.
     ///
     /// # Errors
-    /// The files' store's, where they cannot be looked at.
+    /// The object store's, if the files' metadata cannot be read.
     pub async fn clear_table(&self, scan: &Scan, context: &TaskContext) -> datafusion::error::Result<Vec<Entry>> {
         if let Some(made) = scan.made() {
             let entries = made.rows.entries(|_| true);
@@ -233,25 +236,26 @@ impl Store {
         Ok(entries)
     }
 
-    /// Lets go of all columns; runs that are reading some keep theirs until they end. Those of made tables go to host memory.
+    /// Drops all columns; runs that are reading columns keep them until they end. Columns of kept tables are spilled to
+    /// host memory.
     pub fn clear(&self) {
         self.made().iter().for_each(|rows| rows.leave());
         lock(&self.tables).iter().for_each(|table| table.clear());
         self.forget();
     }
 
-    /// The columns of a scan, loaded where they are not there. `None`: the scan is to be fed, because its columns have no room or its
-    /// table is not one that stays; what is wrong with a file it will say itself. `needed` are its columns that need a dictionary.
+    /// Columns of a scan, loaded if necessary. `None`: the scan must be fed, because its columns do not fit or its
+    /// table is not stored; feeding also reports errors of files. `needed` are the columns that require a dictionary.
     ///
     /// # Errors
-    /// A device that is lost.
+    /// If the device is lost.
     pub async fn view(
         &self,
         scan: &Scan,
         context: &Arc<RunContext>,
         needed: &HashSet<usize>,
     ) -> Result<Option<View>, Failure> {
-        // An arena takes nothing back while anything of it is in use.
+        // An arena frees nothing while any part of it is in use.
         if context.engine.memory_resource() == Strategy::Arena {
             return Ok(None);
         }
@@ -284,7 +288,7 @@ impl Store {
             Err(failure) if failure.is_out_of_memory() => return Ok(None),
             Err(failure) => return self.failed(&table, (scan, needed, &held), failure),
         }
-        // Who was waited for may have loaded them.
+        // The previous holder of the lock may have loaded them.
         if let Some(view) = self.stored(&table, scan, needed, &held) {
             return Ok(Some(view));
         }
@@ -292,13 +296,13 @@ impl Store {
         let copies = !kin.is_empty();
         let mut loaded = self.load(&table, scan, context, needed, (kin, &mut held)).await;
         if copies && loaded.as_ref().is_err_and(Failure::is_out_of_memory) {
-            // What is copied holds memory, too: all is read.
+            // The sources of copies also occupy memory: without copies, everything is read.
             loaded = self.load(&table, scan, context, needed, (vec![], &mut held)).await;
         }
         match loaded {
             Ok(true) => Ok(self.stored(&table, scan, needed, &held)),
             Ok(false) => {
-                // Time passes for those that are there.
+                // Ages the stored columns even though this scan stored nothing.
                 self.clock.fetch_add(1, Ordering::Relaxed);
                 Ok(None)
             }
@@ -306,7 +310,7 @@ impl Store {
         }
     }
 
-    /// What could not be loaded is fed, and for a while not tried again.
+    /// Feeds a scan that could not be loaded, and does not retry it for some time.
     fn failed(
         &self,
         table: &Table,
@@ -325,10 +329,10 @@ impl Store {
         }
     }
 
-    /// The same for columns that somebody has asked for by name: a small table in memory is stored at once.
+    /// Like [`view`](Self::view), for columns requested by name: a small in-memory table is stored immediately.
     ///
     /// # Errors
-    /// As of [`view`](Self::view).
+    /// Like [`view`](Self::view).
     pub async fn warm(&self, scan: &Scan, context: &Arc<RunContext>) -> Result<Option<View>, Failure> {
         if scan.is_in_memory()
             && let Ok(identity) = scan.identity(&context.task, Age::Lately).await
@@ -338,7 +342,7 @@ impl Store {
         self.view(scan, context, &HashSet::new()).await
     }
 
-    /// False for a small table in memory that is seen for the first time; it is remembered.
+    /// False for a small in-memory table that is seen for the first time; it is remembered.
     fn is_worth_it(&self, scan: &Scan, identity: &Identity) -> bool {
         if scan.rows_in_memory() >= ROWS_AT_ONCE {
             return true;
@@ -355,15 +359,15 @@ impl Store {
         false
     }
 
-    /// The table of these rows, new if they are not known.
+    /// The table with these rows, created if unknown.
     fn table(&self, identity: Identity) -> Arc<Table> {
         let mut tables = lock(&self.tables);
-        // Tables that were dropped serve nobody any more.
+        // In-memory tables that were dropped are no longer needed.
         tables.retain(|table| !table.identity.is_gone());
         if let Some(known) = tables.iter().find(|table| table.identity.is(&identity)) {
             return Arc::clone(known);
         }
-        // Of one with a file that has changed, what the others have can be copied.
+        // From a table with a changed file, the columns of its other files can be copied.
         tables.retain(|table| {
             let is_old = table.identity.is_replaced_by(&identity);
             table.is_old.fetch_or(is_old, Ordering::Relaxed);
@@ -380,14 +384,14 @@ impl Store {
         table
     }
 
-    /// Forgets tables of which nothing is stored.
+    /// Removes tables without stored columns.
     fn forget(&self) {
         let is_known = |table: &Arc<Table>| Arc::strong_count(table) > 1 || !lock(&table.stored).is_empty();
         lock(&self.tables).retain(is_known);
         self.host.trim();
     }
 
-    /// The view of a scan, if all its columns are there.
+    /// The view of a scan, if all its columns are stored.
     fn stored(&self, table: &Table, scan: &Scan, needed: &HashSet<usize>, held: &Held) -> Option<View> {
         let stored = lock(&table.stored);
         let mut columns = Vec::with_capacity(scan.columns.len());
@@ -399,7 +403,7 @@ impl Store {
         }
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
         columns.iter().flatten().for_each(|column| column.used(now));
-        // Of a table without a column with a device form, rows are not known.
+        // The row count of a table without storable columns is unknown.
         columns.iter().any(Option::is_some).then(|| View { rows: stored.rows.iter().sum(), columns })
     }
 
@@ -407,21 +411,21 @@ impl Store {
         self.clock.load(Ordering::Relaxed)
     }
 
-    /// Notes columns that could not be stored.
+    /// Records columns that could not be stored.
     fn refuse(&self, table: &Table, columns: impl Iterator<Item = ((usize, ColumnForm), u64, Option<u64>)>) {
         let at = self.now();
         let columns = columns.map(|(key, bytes, effort)| (key, Refused { bytes, effort, at }));
         lock(&table.stored).refused.extend(columns);
     }
 
-    /// Every stored column, with the table that has it.
+    /// All stored columns, with their tables.
     fn columns(&self) -> Vec<Candidate> {
         let (tables, now) = (lock(&self.tables).clone(), self.now());
         let of = |table: Arc<Table>| {
             let columns: Vec<_> =
                 lock(&table.stored).columns.iter().map(|(key, column)| (*key, Arc::clone(column))).collect();
             columns.into_iter().map(move |(key, column)| {
-                // It may be used while others are compared with it.
+                // The column may be used while others are compared with it.
                 let (worth, bytes) = (column.worth(now), column.held_bytes());
                 Candidate { table: Arc::clone(&table), key, column, worth, bytes }
             })
@@ -430,11 +434,11 @@ impl Store {
     }
 }
 
-/// A column that is to be loaded: its place in the scan, its number in the table, its form.
+/// A column to load: its index in the scan, its index in the table, its form.
 type Lacking = (usize, usize, ColumnForm);
 
 impl Table {
-    /// The columns of a scan that are not there, and what they take at least, as far as that was found out of late.
+    /// Columns of a scan that are not stored, and their known minimum requirements from recent refusals.
     fn lacking(&self, scan: &Scan, needed: &HashSet<usize>, held: &Held, now: u64) -> (Vec<Lacking>, Newcomers) {
         let stored = lock(&self.stored);
         let keys = stored.keys(scan, needed).into_iter().enumerate();
@@ -454,7 +458,7 @@ impl Table {
         lock(&self.stored).columns.values().map(|column| column.held_bytes()).sum()
     }
 
-    /// Its columns whose numbers are asked for.
+    /// Descriptions of the columns whose numbers are accepted.
     fn entries(&self, is_asked: &dyn Fn(u64) -> bool) -> Vec<Entry> {
         let stored = lock(&self.stored);
         let device = stored.columns.values().map(|column| (&column.about, "device", column.lookups.bytes()));
@@ -467,7 +471,7 @@ impl Table {
         asked.map(entry).collect()
     }
 
-    /// True for files, and for a table in memory that the session has read.
+    /// True for files, and for an in-memory table that the session has read.
     fn is_seen_by(&self, session: &SessionConfig) -> bool {
         match self.identity {
             Identity::Files(_) => true,
@@ -475,7 +479,7 @@ impl Table {
         }
     }
 
-    /// Lets go of its columns; what was refused may be tried again.
+    /// Drops its columns and records of refusals.
     fn clear(&self) {
         let mut stored = lock(&self.stored);
         (stored.columns, stored.host, stored.refused) = Default::default();
@@ -487,7 +491,7 @@ impl Stored {
         self.columns.is_empty() && self.host.is_empty()
     }
 
-    /// Under which keys the columns of a scan are stored; `None` for those without a device form.
+    /// Keys of a scan's columns; `None` for columns without a device form.
     fn keys(&self, scan: &Scan, needed: &HashSet<usize>) -> Vec<Option<(usize, ColumnForm)>> {
         let fields = scan.schema.fields().iter().zip(&scan.columns).enumerate();
         let key = |(at, (field, column)): (usize, (&Arc<datafusion::arrow::datatypes::Field>, &usize))| {

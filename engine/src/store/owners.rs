@@ -1,22 +1,22 @@
-//! Whose a stored table is: the sessions that have made or read it.
+//! Owners of a stored table: the sessions that have created or read it.
 //!
-//! A session is known by an extension of its configuration, which lives as long as the session does.
+//! A session is identified by an extension of its configuration, which exists as long as the session.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use datafusion::execution::config::SessionConfig;
 
-/// The mark of a session.
+/// Identity of a session.
 pub(crate) struct SessionMark(());
 
 impl SessionMark {
-    /// Gives a session a mark of its own.
+    /// Adds a unique mark to a session.
     pub fn add_to(config: &mut SessionConfig) {
         config.set_extension(Arc::new(Self(())));
     }
 }
 
-/// The sessions that have made or read a table.
+/// Sessions that have created or read a table.
 #[derive(Default)]
 pub(super) struct Owners(Mutex<Vec<Weak<SessionMark>>>);
 
@@ -31,7 +31,7 @@ impl Owners {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The session of this configuration is one of them from now on.
+    /// Adds the session of this configuration.
     pub fn add(&self, session: &SessionConfig) {
         let Some(session) = session.get_extension::<SessionMark>() else { return };
         let mut marks = self.marks();
@@ -42,7 +42,7 @@ impl Owners {
         marks.push(Arc::downgrade(&session));
     }
 
-    /// True if the session of this configuration is one of them.
+    /// True if the session of this configuration is an owner.
     pub fn have(&self, session: &SessionConfig) -> bool {
         let Some(session) = session.get_extension::<SessionMark>() else { return false };
         self.marks().iter().any(|mark| mark.as_ptr() == Arc::as_ptr(&session))

@@ -1,10 +1,10 @@
-//! Room for columns: who may come, and who leaves for it.
+//! Admission to and eviction from the column store.
 //!
-//!   worth   how often it is read, the less the longer ago · what it takes to read it again · per byte        one that comes is read once
-//!   comes   if it fits when columns that are worth less than it have left
-//!   leaves  those that are worth least first, and none that a run is reading; for host memory, where there is some
+//!   benefit    number of uses, discounted by age · cost of reading again · per byte        a new column counts one use
+//!   admission  if the column fits after evicting columns with less benefit
+//!   eviction   lowest benefit first, never while a run reads the column; to host memory, if there is any
 //!
-//! Memory   when the device's runs out, columns leave before any query fails, whatever they are worth.
+//! Memory   when the device runs out of memory, columns are evicted before any query fails, regardless of benefit.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::program::context::RunContext;
 use crate::store::column::{ColumnForm, StoredColumn};
 use crate::store::{Store, Table, lock};
 
-/// Columns that want to come.
+/// Columns to be stored.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Newcomers {
     pub bytes: u64,
-    /// What it takes to read them; `None` if that is not known: then they are worth more than any.
+    /// Cost of reading them; `None` if unknown: then they count as more beneficial than any other.
     pub effort: Option<u64>,
 }
 
@@ -30,7 +30,7 @@ impl Newcomers {
     }
 }
 
-/// Most bytes of stored columns.
+/// Maximum bytes of stored columns.
 pub(super) fn budget(context: &RunContext) -> u64 {
     match context.options.cache_bytes as u64 {
         0 => context.engine.pool().limit().as_u64() / 10 * 6,
@@ -39,7 +39,8 @@ pub(super) fn budget(context: &RunContext) -> u64 {
 }
 
 impl Store {
-    /// True if these may become stored within the budget, whoever must leave for it. Columns of the numbers in `going` leave anyway.
+    /// True if the columns would fit in the budget after all possible evictions. Columns with numbers in `going` are
+    /// dropped anyway.
     pub(super) fn could_fit(&self, new: Newcomers, budget: u64, going: &HashSet<u64>) -> bool {
         let stays = |of: &Candidate| !going.contains(&of.column.number) && !of.may_leave_for(new);
         let staying: u64 = self.columns().iter().filter(|of| stays(of)).map(|of| of.bytes).sum();
@@ -47,8 +48,8 @@ impl Store {
         staying + made + new.bytes <= budget
     }
 
-    /// Makes columns leave that are worth less than new ones, until these fit into the budget beside what else is coming; `None` if
-    /// they cannot.
+    /// Evicts columns with less benefit than the new ones, until these and other pending ones fit in the budget; `None`
+    /// if they cannot.
     pub(super) fn make_room(&self, new: Newcomers, budget: u64, going: &HashSet<u64>) -> Option<Room<'_>> {
         let mut coming = lock(&self.coming);
         let wanted = Newcomers { bytes: new.bytes + *coming, ..new };
@@ -56,7 +57,7 @@ impl Store {
         let mut columns = self.columns();
         columns.retain(|of| !going.contains(&of.column.number));
         let (now, made) = (self.now(), self.made());
-        // Columns of made tables come and go meanwhile.
+        // Columns of kept tables may be spilled and restored meanwhile.
         let made_bytes = self.made_bytes();
         let mut used = columns.iter().map(|of| of.bytes).sum::<u64>() + made_bytes;
         columns.retain(|of| of.is_idle() && of.worth < worth);
@@ -73,7 +74,7 @@ impl Store {
             used -= of.bytes;
             self.leave(of);
         }
-        // What a query has made is not read again from anywhere: it goes to host memory when nothing else can go.
+        // Rows of a kept table cannot be read again from elsewhere: they are spilled only as a last resort.
         for rows in made {
             let before = rows.device_bytes();
             let left = || used.saturating_sub(before.saturating_sub(rows.device_bytes()));
@@ -87,7 +88,7 @@ impl Store {
         Some(Room { store: self, bytes: new.bytes })
     }
 
-    /// A column leaves the device: for the host, if there is room for it.
+    /// Evicts a column from the device, to host memory if it fits there.
     fn leave(&self, of: Candidate) {
         if !of.table.is_old.load(Ordering::Relaxed) {
             self.keep_on_host(&of.table, of.key, &of.column);
@@ -96,7 +97,7 @@ impl Store {
     }
 }
 
-/// Room for columns on their way into a table, until they are there or have failed.
+/// Space granted to columns, until they are stored or have failed.
 pub(super) struct Room<'s> {
     store: &'s Store,
     bytes: u64,
@@ -108,23 +109,23 @@ impl Drop for Room<'_> {
     }
 }
 
-/// A column that may have to leave.
+/// A column that may be evicted.
 pub(super) struct Candidate {
     pub table: Arc<Table>,
     pub key: (usize, ColumnForm),
     pub column: Arc<StoredColumn>,
     pub worth: f64,
-    /// What goes with it.
+    /// Bytes freed by its eviction.
     pub bytes: u64,
 }
 
 impl Candidate {
-    /// Nobody is reading it: the table has it, and this candidate.
+    /// True if no run reads it: the only references are those of its table and of this candidate.
     fn is_idle(&self) -> bool {
         Arc::strong_count(&self.column) <= 2
     }
 
-    /// It makes room for columns that come.
+    /// True if it may be evicted for new columns.
     fn may_leave_for(&self, new: Newcomers) -> bool {
         self.is_idle() && self.worth < new.worth()
     }
@@ -139,7 +140,7 @@ impl Spillable for Store {
         ByteSize(self.columns().iter().filter(|of| of.is_idle()).map(|of| of.bytes).sum())
     }
 
-    /// Columns go before anything that a query is working on.
+    /// Columns are spilled before the data of running queries.
     fn priority(&self) -> i32 {
         -1
     }

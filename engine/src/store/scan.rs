@@ -1,9 +1,10 @@
-//! A scan whose columns can be stored, and the plan that reads columns of its files.
+//! A scan whose columns can be stored, and plans that read columns of its files.
 //!
 //!   DataSourceExec ─► Scan { identity, table columns }
 //!                        └─ reading(columns, files) ─► a scan of whole files in order, without filter and limit
 //!
-//! Refused  limits, filters that the scan itself applies and the device cannot, parts of files, computed columns, formats and readers of others: these are fed.
+//! Refused  limits, row filters that the device cannot apply, partial files, computed columns, unsupported formats and
+//!          custom readers: these scans are fed.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -35,14 +36,14 @@ use crate::store::made::MadeSource;
 /// A scan whose columns can be stored.
 pub struct Scan {
     source: Arc<dyn DataSource>,
-    /// Of the scan.
+    /// Schema of the scan.
     pub schema: SchemaRef,
-    /// Which column of the table each of the scan's is.
+    /// Index in the table of each column of the scan.
     pub columns: Vec<usize>,
 }
 
 impl Scan {
-    /// The scan that `plan` is, unless it is one of those that are always fed.
+    /// Converts `plan` to a scan; `None` for scans that are always fed.
     pub fn of(plan: &Arc<dyn ExecutionPlan>) -> Option<Self> {
         let plan = match plan.downcast_ref::<CooperativeExec>() {
             Some(yields) => *yields.children().first()?,
@@ -69,18 +70,18 @@ impl Scan {
         (columns.len() == schema.fields().len()).then_some(Self { source, schema, columns })
     }
 
-    /// What it reads, as it is now, or was at most so long ago.
+    /// Identity of the rows that it reads, of at most the given age.
     ///
     /// # Errors
-    /// The store's: a file that is not there, or cannot be reached.
+    /// The store's: a file is missing or unreachable.
     pub async fn identity(&self, context: &TaskContext, age: Age) -> Result<Identity> {
         self.identity_since(context, age, None).await
     }
 
-    /// The same, or as the run's planning has seen it.
+    /// Like [`identity`](Self::identity), or from the metadata of the run's planning.
     ///
     /// # Errors
-    /// As of [`identity`](Self::identity).
+    /// Like [`identity`](Self::identity).
     pub async fn identity_since(&self, context: &TaskContext, age: Age, looks: Option<&Looks>) -> Result<Identity> {
         if let Some(memory) = self.source.downcast_ref::<MemorySourceConfig>() {
             let batches = memory.partitions().iter().flatten();
@@ -110,16 +111,16 @@ impl Scan {
         }))
     }
 
-    /// The scan of files that it is.
+    /// The file scan.
     ///
     /// # Errors
-    /// Of a scan of batches.
+    /// If it is a scan of batches.
     pub(super) fn files(&self) -> Result<&FileScanConfig> {
         let files = self.source.downcast_ref::<FileScanConfig>();
         Ok(files.ok_or_else(|| EngineError::internal("a scan of files or of batches"))?)
     }
 
-    /// About what these of its columns take when they are stored: by DataFusion's statistics, else by the bytes of the files.
+    /// Approximate stored bytes of these columns: from DataFusion's statistics, or else from the file sizes.
     pub fn estimated_bytes(&self, columns: &[usize]) -> u64 {
         let statistics = self.source.partition_statistics(None).ok();
         let rows = statistics.as_ref().and_then(|known| known.num_rows.get_value().copied());
@@ -133,31 +134,31 @@ impl Scan {
         bytes / config.file_source.table_schema().table_schema().fields().len().max(1) as u64 * columns.len() as u64
     }
 
-    /// How many bytes these files have, where each of their columns is read by itself. Other formats are read row by row.
+    /// Bytes of these files, if columns can be read separately; `None` for other formats, which are read row by row.
     pub(super) fn columnar_bytes(&self, identity: &Identity, files: &[usize]) -> Option<u64> {
         let Identity::Files(Files { files: now, .. }) = identity else { return None };
         self.files().ok()?.file_source.downcast_ref::<ParquetSource>()?;
         Some(files.iter().map(|at| now[*at].meta.size).sum())
     }
 
-    /// The scan of a table that a query has made.
+    /// The scan of a kept table, if it is one.
     pub(super) fn made(&self) -> Option<&MadeSource> {
         self.source.downcast_ref()
     }
 
-    /// Rows of a table in memory.
+    /// Number of rows of an in-memory table.
     pub fn rows_in_memory(&self) -> usize {
         let memory = self.source.downcast_ref::<MemorySourceConfig>();
         memory.map_or(0, |memory| memory.partitions().iter().flatten().map(|batch| batch.num_rows()).sum())
     }
 
-    /// True for a table in memory.
+    /// True for an in-memory table.
     pub fn is_in_memory(&self) -> bool {
         self.source.is::<MemorySourceConfig>()
     }
 
-    /// A plan that reads columns `wanted` of these `files` of the scan, all rows of them, in the order of the files; and of which file
-    /// each of its partitions is. A table in memory is one file.
+    /// A plan that reads all rows of the columns `wanted` from the given `files`, in file order; and the file index of
+    /// each partition. An in-memory table counts as one file.
     ///
     /// # Errors
     /// DataFusion's.
@@ -203,7 +204,7 @@ impl Scan {
             let file = PartitionedFile { object_meta: now[*at].meta.clone(), ..whole[*at].clone() };
             let size = file.object_meta.size;
             let one = vec![FileGroup::new(vec![file])];
-            // Each file has a share of the readers: a partition is of one file.
+            // Readers are divided among the files: a partition belongs to one file.
             let readers = (most as u64 * size).div_ceil(bytes.max(1)) as usize;
             let split = match readers {
                 0 | 1 => None,
@@ -214,13 +215,13 @@ impl Scan {
             of.resize(groups.len(), *at);
         }
         let mut config = builder(groups).build();
-        // No reader takes the files of another: the order of rows is that of the partitions.
+        // Readers must not take over each other's files: rows are in partition order.
         config.preserve_order = true;
         Ok((Arc::new(DataSourceExec::new(Arc::new(config))), of))
     }
 }
 
-/// The files of a scan, each once, in the order in which they come.
+/// Files of a scan, deduplicated and ordered.
 fn whole_files(config: &FileScanConfig) -> Vec<PartitionedFile> {
     let mut files: Vec<PartitionedFile> = Vec::new();
     for file in config.file_groups.iter().flat_map(|group| group.files()) {
@@ -231,14 +232,14 @@ fn whole_files(config: &FileScanConfig) -> Vec<PartitionedFile> {
             files.push(PartitionedFile { range: None, statistics: None, ordering: None, ..file.clone() });
         }
     }
-    // Groups are made by size and by what is read at once; the table's order is that of the names.
+    // Groups depend on size and parallelism; the table's order is that of the names.
     files.sort_by(|a, b| a.object_meta.location.cmp(&b.object_meta.location));
     files
 }
 
 /// Store, format and reader options; `None` for a scan that is not stored.
 fn reader(config: &FileScanConfig) -> Option<String> {
-    // Somebody has chosen rows of these files, or the order in which they are read.
+    // Rows of the files were selected from outside, or are read in a given order.
     let is_whole = |location: &Path| {
         let files = || config.file_groups.iter().flat_map(|group| group.files());
         let of = || files().filter(|file| file.object_meta.location == *location);
@@ -259,7 +260,7 @@ fn reader(config: &FileScanConfig) -> Option<String> {
         if filters || crypto.file_decryption.is_some() || crypto.factory_id.is_some() {
             return None;
         }
-        // Those that change what a value is.
+        // Options that change the values read.
         let ways = (global.coerce_int96.as_deref(), global.binary_as_string, global.schema_force_view_types);
         write!(reader, " {ways:?}").ok()?;
     } else if let Some(csv) = source.downcast_ref::<CsvSource>() {
@@ -273,13 +274,13 @@ fn reader(config: &FileScanConfig) -> Option<String> {
     Some(reader)
 }
 
-/// A source of all columns without what a query has brought into it. `None` for one that takes up nothing.
+/// The source without the query's projection, filter and order. `None` for sources other than Parquet.
 fn plain(source: &Arc<dyn FileSource>) -> Option<Arc<dyn FileSource>> {
     Some(Arc::new(plain_source(source.downcast_ref::<ParquetSource>()?)))
 }
 
-/// The same of a source of Parquet, without its filter, by which rows are left out, and its order, for which row groups are read last to
-/// first.
+/// The Parquet source without its filter, which excludes rows, and without its order, for which row groups may be read
+/// in reverse.
 pub(crate) fn plain_source(parquet: &ParquetSource) -> ParquetSource {
     let options = parquet.table_parquet_options().clone();
     let hint = options.global.metadata_size_hint;

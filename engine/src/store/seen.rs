@@ -1,7 +1,7 @@
-//! What a session sees of the stored columns, and may let go.
+//! Visibility of stored columns: what a session may list and drop.
 //!
-//!   of files                     the engine's: every session sees them, and may let them go; they are read again where they are missed
-//!   of tables in memory, made    those sessions' that have made or read the table; the others see how many bytes they take
+//!   of files                       shared by the engine: every session may list and drop them
+//!   of in-memory and kept tables   owned by the sessions that created or read them; others see only total bytes
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use datafusion::execution::config::SessionConfig;
 use crate::store::{Entry, Store, lock};
 
 impl Store {
-    /// The columns that a session sees, by table and name, and for each tier one entry for all others.
+    /// Columns that a session may see, by table and name, and one entry per tier for all others.
     pub(super) fn entries_for(&self, session: &SessionConfig) -> Vec<Entry> {
         let (mut seen, others) = self.entries_by(session);
         let mut tiers = BTreeMap::<&'static str, Vec<Entry>>::new();
@@ -31,7 +31,8 @@ impl Store {
         seen
     }
 
-    /// Lets go of the columns that a session sees; gives what has gone. Those of made tables go to host memory.
+    /// Drops the columns that a session may see, and returns their descriptions. Those of kept tables are spilled to
+    /// host memory.
     pub(super) fn clear_for(&self, session: &SessionConfig) -> Vec<Entry> {
         let (seen, _) = self.entries_by(session);
         self.made().iter().filter(|rows| rows.owners.have(session)).for_each(|rows| rows.leave());
@@ -40,7 +41,7 @@ impl Store {
         seen
     }
 
-    /// The columns that a session sees, and the others.
+    /// Columns that a session may see, and the others.
     fn entries_by(&self, session: &SessionConfig) -> (Vec<Entry>, Vec<Entry>) {
         let (mut seen, mut others) = (Vec::new(), Vec::new());
         let tables = lock(&self.tables).clone();

@@ -1,9 +1,9 @@
-//! Which share of a table a scan reads, as far as that is known when it is planned.
+//! Share of a table that a scan reads, as far as known from planning.
 //!
-//!   s=1/a  s=2/b  …  s=200/z        WHERE s = 7    partition values leave out folders    ─┐ below a quarter of the bytes:
-//!   a 0..9  b 10..19  …             WHERE x < 5    statistics of files leave out files   ─┴─► fed, and not stored
+//!   s=1/a  s=2/b  …  s=200/z        WHERE s = 7    partition values exclude folders    ─┐ below a quarter of the
+//!   a 0..9  b 10..19  …             WHERE x < 5    file statistics exclude files       ─┴─► bytes: fed, not stored
 //!
-//! Why   such a scan is cheap as it is, and would fill the store with pieces of tables.
+//! Why   such a scan is cheap anyway, and would fill the store with fragments of tables.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 use crate::store::Scan;
 use crate::store::checks::Checks;
 
-/// A scan of less than one of so many parts of a table is not stored.
+/// Scans that read less than 1/N of a table are not stored.
 const PARTS: u64 = 4;
 
 impl Scan {
-    /// True if pruning of files leaves less than a quarter of the table's bytes. False where that is not known.
+    /// True if file pruning leaves less than a quarter of the table's bytes; false if unknown.
     pub(super) async fn is_cut_short(&self, context: &TaskContext) -> bool {
         let Ok(config) = self.files() else { return false };
         let files: Vec<&PartitionedFile> = config.file_groups.iter().flat_map(FileGroup::iter).collect();
@@ -34,7 +34,7 @@ impl Scan {
     }
 }
 
-/// Bytes of the files that statistics do not leave out.
+/// Bytes of the files that statistics do not exclude.
 fn kept_bytes(config: &FileScanConfig, files: &[&PartitionedFile]) -> Option<u64> {
     let filter = static_part(&config.file_source.filter()?)?;
     let schema = config.file_source.table_schema().table_schema();
@@ -47,7 +47,7 @@ fn kept_bytes(config: &FileScanConfig, files: &[&PartitionedFile]) -> Option<u64
     Some(files.iter().map(|file| file.effective_size()).sum::<u64>() - left_out)
 }
 
-/// Bytes of all files of a table in partitions, whose folder is above the first partition's.
+/// Bytes of all files of a partitioned table, below the folder above the first partition's.
 async fn folder_bytes(config: &FileScanConfig, files: &[&PartitionedFile], context: &TaskContext) -> Option<u64> {
     let first = &files.first()?.object_meta.location;
     let column = config.file_source.table_schema().table_partition_cols().first()?;
@@ -62,7 +62,7 @@ async fn folder_bytes(config: &FileScanConfig, files: &[&PartitionedFile], conte
     Some(of_table.map(|file| file.size).sum())
 }
 
-/// The parts of a filter that were there when the query was planned: none that an operator fills in while it runs.
+/// The static parts of a filter, without dynamic filters.
 pub(crate) fn static_part(filter: &Arc<dyn PhysicalExpr>) -> Option<Arc<dyn PhysicalExpr>> {
     let is_static = |part: &&Arc<dyn PhysicalExpr>| {
         // The closure returns no error, so neither does the walk.

@@ -1,7 +1,8 @@
-//! CREATE EXTERNAL TABLE: DataFusion's factory of tables over files, with our places, keys and files.
+//! CREATE EXTERNAL TABLE: replaces DataFusion's factory of file tables, with our handling of paths, partition keys and
+//! files.
 //!
-//! Left   to DataFusion: unbounded tables, and formats whose factory a program registers.
-//! After  `ListingTableFactory` of DataFusion 55.2, in its order and with its messages.
+//! Left   to DataFusion: unbounded tables, and formats whose factory an application registers.
+//! After  `ListingTableFactory` of DataFusion 55.2, with the same steps and messages.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -21,13 +22,13 @@ use crate::tables::FileTable;
 use crate::tables::infer::{Found, columns, keys_of, names_and_types, without_keys};
 use crate::tables::place::Place;
 
-/// Formats of files whose tables are ours; Avro is one where DataFusion has it.
+/// File formats handled by our tables; Avro is added if DataFusion supports it.
 const FORMATS: [&str; 5] = ["PARQUET", "CSV", "JSON", "NDJSON", "ARROW"];
 
-/// Factories of tables, by format.
+/// Table factories by format.
 type Factories = HashMap<String, Arc<dyn TableProviderFactory>>;
 
-/// A session's factories, those of tables over files behind ours.
+/// A session's factories, with those of file tables wrapped by ours.
 pub(crate) fn factories(mut factories: Factories, missing: &mut Missing) -> Factories {
     for format in FORMATS.into_iter().chain(["AVRO"]) {
         match factories.get_mut(format) {
@@ -39,7 +40,7 @@ pub(crate) fn factories(mut factories: Factories, missing: &mut Missing) -> Fact
     factories
 }
 
-/// Makes tables of CREATE EXTERNAL TABLE.
+/// Creates tables for CREATE EXTERNAL TABLE.
 #[derive(Debug)]
 struct FileTables {
     given: Arc<dyn TableProviderFactory>,
@@ -101,7 +102,7 @@ async fn table(state: &SessionState, create: &CreateExternalTable) -> Result<Fil
     }
     let mut found = Vec::with_capacity(places.len());
     for place in places {
-        // Files of a table with declared columns may come later, and from another place.
+        // Files of a table with declared columns may be created later, and elsewhere.
         let is_looked_at = !is_declared || !names.is_empty();
         found.push(match is_looked_at {
             true => Found::look(place, state).await?,
@@ -166,7 +167,7 @@ async fn table(state: &SessionState, create: &CreateExternalTable) -> Result<Fil
     }))
 }
 
-/// The places of a definition; one at least.
+/// Locations of a definition; at least one.
 fn places(create: &CreateExternalTable) -> Result<Vec<Place>> {
     let place = |location: &String| Ok(Place::parse(location)?.of_table(create.name.clone()));
     let places = create.locations.iter().map(place).collect::<Result<Vec<_>>>()?;
@@ -187,7 +188,7 @@ fn places(create: &CreateExternalTable) -> Result<Vec<Place>> {
     Ok(places)
 }
 
-/// How the names of a folder's files end.
+/// Extension of a folder's files.
 fn kind_of(options: &ListingOptions, create: &CreateExternalTable) -> String {
     let plain = || create.file_type.to_lowercase();
     match options.format.compression_type() {

@@ -1,14 +1,14 @@
-//! What paths say of a table: the format of its files, the keys of its folders, and its columns.
+//! Infers properties of a table from its paths: file format, folder keys and columns.
 //!
 //! ```text
 //!   months/month=9/day=2020-02-29/p.parquet ─┐
 //!   months/month=01/day=0999-01-01/p.parquet ┴─► keys month BIGINT, day DATE · columns of both files
 //! ```
 //!
-//! Format   of a path that a query names: that of its files, by their endings, in letters of either case. Files whose endings have none are
-//!          left out; files of two formats are refused.
-//! Keys     are whole numbers or dates where all folders have such, else texts; as DuckDB takes them, but for times of day.
-//! Refused  folders of which some have other keys, or none; Parquet files with two columns of one name.
+//! Format   of a path in a query: that of its files, by their extensions, ignoring case. Files without a known
+//!          extension are skipped; files of two formats are refused.
+//! Keys     are integers or dates if the keys of all folders are, otherwise texts; as in DuckDB, except for timestamps.
+//! Refused  folders with differing keys, or only some with keys; Parquet files with two columns of one name.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -27,17 +27,17 @@ use crate::files::keys;
 use crate::tables::FileTable;
 use crate::tables::place::{Place, shown};
 
-/// The table of a path that a query names; `None` where there are no files of a known format.
+/// Table for a path in a query; `None` if there are no files of a known format.
 ///
 /// # Errors
-/// A pattern that finds nothing; what [`columns`] and [`keys_of`] refuse.
+/// A pattern without matches; errors of [`columns`] and [`keys_of`].
 pub(crate) async fn named(state: &SessionState, path: &str) -> Result<Option<FileTable>> {
     let place = match Place::parse(path) {
         Ok(place) => place,
         Err(error @ DataFusionError::Plan(_)) => return Err(error),
         Err(_) => return Ok(None),
     };
-    // What cannot be looked at is no table.
+    // A path that cannot be listed is not a table.
     let Ok(files) = place.listed(state).await else { return Ok(None) };
     if files.is_empty() && place.is_pattern() && is_meant(state, path) {
         return plan_err!("no file matches '{path}'");
@@ -69,18 +69,18 @@ pub(crate) async fn named(state: &SessionState, path: &str) -> Result<Option<Fil
     Ok(Some(FileTable::try_new(config, vec![found.place], of_files, keys, None)?))
 }
 
-/// The ending of a file's name and that of its compression, in small letters.
+/// Extension of a file name and that of its compression, in lower case.
 fn ending_of(path: &str) -> Option<(String, Option<String>)> {
     ListingTableConfig::infer_file_extension_and_compression_type(&path.to_lowercase()).ok()
 }
 
-/// True unless a text with a star or a bracket is something else, such as a query where a function takes the name of a table.
+/// False for a text with a star or a bracket that is not a path, such as a query passed as a table name to a function.
 fn is_meant(state: &SessionState, path: &str) -> bool {
     !path.contains(char::is_whitespace)
         || ending_of(path).is_some_and(|(ending, _)| state.get_file_format_factory(&ending).is_some())
 }
 
-/// A place, and its files as it was looked at.
+/// A location with its listed files.
 pub(super) struct Found {
     pub place: Place,
     pub files: Vec<ObjectMeta>,
@@ -95,10 +95,10 @@ impl Found {
     }
 }
 
-/// A table over the files of a path, read as `options` say, with their columns. The names of folders are no keys.
+/// A table over the files of a path, read with `options`, with their columns. Folder names are not used as keys.
 ///
 /// # Errors
-/// What cannot be read, and a file of another ending.
+/// If files cannot be read, or a file has another extension.
 pub async fn opened(
     context: &SessionContext,
     name: TableReference,
@@ -119,10 +119,11 @@ pub async fn opened(
     Ok(Arc::new(FileTable::try_new(config, vec![found.place], of_files, vec![], statistics)?))
 }
 
-/// The columns of a place's files.
+/// Columns of a location's files.
 ///
 /// # Errors
-/// Files that cannot be read, or whose columns do not go together; none at all; two columns of one name in a Parquet file.
+/// If files cannot be read or have incompatible columns, if there are none, or if a Parquet file has two columns of one
+/// name.
 pub(super) async fn columns(state: &SessionState, found: &Found, options: &ListingOptions) -> Result<SchemaRef> {
     let place = &found.place;
     if found.files.is_empty() {
@@ -144,7 +145,7 @@ pub(super) async fn columns(state: &SessionState, found: &Found, options: &Listi
 }
 
 /// # Errors
-/// Of a Parquet file with two columns of one name: DataFusion reads the first alone.
+/// For a Parquet file with two columns of one name: DataFusion reads only the first.
 async fn refuse_namesakes(state: &SessionState, place: &Place, file: &ObjectMeta) -> Result<()> {
     let runtime = state.runtime_env();
     let store = runtime.object_store(place.url())?;
@@ -164,17 +165,17 @@ async fn refuse_namesakes(state: &SessionState, place: &Place, file: &ObjectMeta
     }
 }
 
-/// The keys of the folders of these places, with the types of their texts; `names` are those that a table was defined with.
+/// Folder keys of these locations, typed by their texts; `names` are the keys in the table's definition.
 ///
 /// # Errors
-/// Folders of which some have other keys, or none; others than `names`.
+/// If folders have differing keys, only some have keys, or they differ from `names`.
 pub(super) fn keys_of(found: &[Found], names: Option<&[String]>) -> Result<Vec<FieldRef>> {
     let mut texts: HashMap<String, BTreeSet<String>> = HashMap::new();
     let mut first = Vec::new();
     for (index, found) in found.iter().enumerate() {
         let own = names_in(found, &mut texts)?;
         match names {
-            // Of a folder without files nothing is known.
+            // A folder without files implies no keys.
             Some(names) if !own.is_empty() && !own.starts_with(names) => {
                 return plan_err!("Inferred partitions to be {own:?}, but got {names:?}");
             }
@@ -190,7 +191,7 @@ pub(super) fn keys_of(found: &[Found], names: Option<&[String]>) -> Result<Vec<F
     Ok(names.unwrap_or(&first).iter().map(key).collect())
 }
 
-/// The names of the keys of a place's files; adds their texts.
+/// Names of the keys of a location's files; collects their texts.
 fn names_in(found: &Found, texts: &mut HashMap<String, BTreeSet<String>>) -> Result<Vec<String>> {
     let mut all: Option<Vec<String>> = None;
     for file in &found.files {
@@ -215,10 +216,10 @@ fn names_in(found: &Found, texts: &mut HashMap<String, BTreeSet<String>>) -> Res
     Ok(all.unwrap_or_default())
 }
 
-/// The columns but those that are keys of folders: there the folder's value counts.
+/// Removes columns that are folder keys: the folder's value takes precedence.
 ///
 /// # Errors
-/// Arrow's, which has none here.
+/// Arrow's, which does not occur here.
 pub(super) fn without_keys(columns: SchemaRef, keys: &[FieldRef]) -> Result<SchemaRef> {
     let is_key = |field: &FieldRef| keys.iter().any(|key| key.name() == field.name());
     let kept = columns.fields().iter().enumerate().filter(|(_, field)| !is_key(field)).map(|(index, _)| index);
@@ -226,7 +227,7 @@ pub(super) fn without_keys(columns: SchemaRef, keys: &[FieldRef]) -> Result<Sche
     Ok(if kept.len() == columns.fields().len() { columns } else { Arc::new(columns.project(&kept)?) })
 }
 
-/// As DataFusion has partition columns.
+/// Converts keys to DataFusion's form of partition columns.
 pub(super) fn names_and_types(keys: &[FieldRef]) -> Vec<(String, DataType)> {
     keys.iter().map(|key| (key.name().clone(), key.data_type().clone())).collect()
 }

@@ -1,15 +1,16 @@
-//! Tables over files: those that CREATE EXTERNAL TABLE defines, that a query names, and that the program is given.
+//! Tables over files: defined by CREATE EXTERNAL TABLE, named in a query, or passed to the program.
 //!
 //! ```text
-//!   paths ─ place ─► folders, files and patterns ─ infer ─► keys of folders, columns of files ─► FileTable
-//!                                                                                              └─ scan: its files as they are now
+//!   paths ─ place ─► folders, files and patterns ─ infer ─► folder keys, file columns ─► FileTable
+//!                                                                                        └─ scan: its current files
 //! ```
 //!
-//! Over      DataFusion's `ListingTable`, which keeps what the table was defined by. It would list files by other rules: one level of folders,
-//!           patterns of one name, files of no rows where a Parquet file has no bytes, and keys that are never NULL.
-//! Keys      of folders are columns behind those of the files. NULL is one (`files::keys`).
-//! Filters   over keys alone choose files, and are done with then.
-//! Elsewhere `SessionContext::read_parquet` and its like give DataFusion's own table.
+//! Wraps     DataFusion's `ListingTable`, which stores the definition. Its own listing has other rules: one level of
+//!           folders, patterns of one name, empty Parquet files without rows instead of an error, and keys that are
+//!           never NULL.
+//! Keys      of folders are columns after those of the files, and may be NULL (`files::keys`).
+//! Filters   on keys only select files, and are not evaluated again.
+//! Elsewhere `SessionContext::read_parquet` and similar functions return DataFusion's own table.
 
 mod factory;
 mod infer;
@@ -56,29 +57,29 @@ pub use infer::opened;
 /// A table over files.
 #[derive(Debug)]
 pub struct FileTable {
-    /// What it was defined by. Its paths are the folders and files of `places`.
+    /// The definition. Its paths are the folders and files of `places`.
     listing: ListingTable,
     places: Vec<Place>,
-    /// The columns of the files.
+    /// Columns of the files.
     of_files: SchemaRef,
-    /// The keys of the folders.
+    /// Keys of the folders.
     keys: Vec<FieldRef>,
-    /// Both.
+    /// Columns of the files, then keys.
     schema: SchemaRef,
-    /// Tells statistics of other columns from this table's.
+    /// Distinguishes cached statistics of this table's columns from those of others.
     fingerprint: Arc<SchemaFingerprint>,
-    /// Where statistics of files are kept, if they are.
+    /// Cache of file statistics, if enabled.
     statistics: Option<Arc<FileStatisticsCache>>,
 }
 
-/// DataFusion's description of a table over files, with the folders and files that it reads; `None` for other tables.
+/// DataFusion's description of a table over files, with its folders and files; `None` for other tables.
 pub fn listing(table: &dyn TableProvider) -> Option<&ListingTable> {
     table.downcast_ref::<FileTable>().map(|table| &table.listing).or_else(|| table.downcast_ref::<ListingTable>())
 }
 
 impl FileTable {
     /// # Errors
-    /// DataFusion's, of a description that lacks something.
+    /// DataFusion's, if the description is incomplete.
     fn try_new(
         config: ListingTableConfig,
         places: Vec<Place>,
@@ -94,16 +95,16 @@ impl FileTable {
         Ok(Self { listing, places, of_files, keys, schema, fingerprint, statistics })
     }
 
-    /// What the statement that defined it said besides.
+    /// Adds further properties from the defining statement.
     fn defined(mut self, listing: impl FnOnce(ListingTable) -> ListingTable) -> Self {
         self.listing = listing(self.listing);
         self
     }
 
-    /// Its files as they are now, each once.
+    /// Current files, deduplicated.
     ///
     /// # Errors
-    /// Those of a store; a Parquet file without a byte.
+    /// Those of a store; an empty Parquet file.
     pub async fn files(&self, session: &dyn Session) -> Result<Vec<ObjectMeta>> {
         let mut files = Vec::new();
         for place in &self.places {
@@ -114,7 +115,7 @@ impl FileTable {
         Ok(files)
     }
 
-    /// The same with their keys. Files outside of folders with these keys are left out.
+    /// Current files with their keys. Files outside folders with these keys are skipped.
     async fn keyed(&self, session: &dyn Session) -> Result<Vec<PartitionedFile>> {
         let mut files: Vec<PartitionedFile> = Vec::new();
         for place in &self.places {
@@ -131,7 +132,7 @@ impl FileTable {
         Ok(files)
     }
 
-    /// Those of these files whose keys pass all filters.
+    /// Files whose keys pass all filters.
     fn chosen(
         &self,
         session: &dyn Session,
@@ -149,7 +150,7 @@ impl FileTable {
         Ok(files.into_iter().zip(passes).filter_map(|(file, passes)| passes.then_some(file)).collect())
     }
 
-    /// Files with their statistics, as many as have `limit` rows, and true where there are more files.
+    /// Files with their statistics, up to `limit` rows; true if there are more files.
     async fn counted(
         &self,
         session: &dyn Session,
@@ -205,7 +206,7 @@ impl FileTable {
         Ok((statistics, found.ordering))
     }
 
-    /// Reads statistics of all files, which then are kept.
+    /// Reads and caches statistics of all files.
     async fn warm(&self, session: &dyn Session) -> Result<()> {
         let Some(place) = self.places.first() else { return Ok(()) };
         let store = session.runtime_env().object_store(place.url())?;
@@ -218,7 +219,7 @@ impl FileTable {
     }
 }
 
-/// A file with statistics of its columns and of its keys.
+/// A file with statistics of its columns and keys.
 fn with_statistics(file: PartitionedFile, of_columns: Arc<Statistics>) -> PartitionedFile {
     let (rows, columns) = (of_columns.num_rows, of_columns.column_statistics.len());
     let mut file = file.with_statistics(of_columns);
@@ -226,7 +227,7 @@ fn with_statistics(file: PartitionedFile, of_columns: Arc<Statistics>) -> Partit
         && let Some(all) = &mut file.statistics
     {
         let of_keys = Arc::make_mut(all).column_statistics.iter_mut().skip(columns);
-        // DataFusion takes them for values.
+        // DataFusion treats NULL keys as values.
         for (of_key, _) in of_keys.zip(&file.partition_values).filter(|(_, value)| value.is_null()) {
             *of_key =
                 ColumnStatistics { null_count: rows, byte_size: of_key.byte_size, ..ColumnStatistics::new_unknown() };
@@ -235,7 +236,7 @@ fn with_statistics(file: PartitionedFile, of_columns: Arc<Statistics>) -> Partit
     file
 }
 
-/// Groups of files with the statistics of each, and those of all.
+/// Groups of files with the statistics of each group, and total statistics.
 fn merged(
     groups: Vec<FileGroup>,
     schema: &SchemaRef,
@@ -382,7 +383,7 @@ impl TableProvider for FileTable {
         let Some(place) = self.places.first() else { return plan_err!("a table without a path takes no rows") };
         place.takes_rows()?;
         let options = self.listing.options();
-        // Their sink does not show its keys (`files`).
+        // The Arrow sink does not expose its keys (`files`).
         if options.format.is::<ArrowFormat>() {
             let given = input.schema();
             let has_null = |key: &&FieldRef| given.field_with_name(key.name()).is_ok_and(|field| field.is_nullable());
@@ -406,7 +407,7 @@ impl TableProvider for FileTable {
             file_extension: options.format.get_ext(),
             file_output_mode: FileOutputMode::Automatic,
         };
-        // The order that the table was defined with.
+        // The order in the table's definition.
         let order = self.listing.try_create_output_ordering(state.execution_props(), &[])?;
         let order = order.into_iter().next().map(Into::into);
         options.format.create_writer_physical_plan(input, state, target, order).await

@@ -1,13 +1,14 @@
-//! Where the files of a table are: a file, a folder with all below it, or what a pattern finds below one.
+//! Location of a table's files: a file, a folder including its subfolders, or the matches of a pattern below a folder.
 //!
 //! ```text
 //!   data/a.parquet    that file, hidden or not               data/            all files below it that are not hidden
-//!   data/*/[a-c]*     what a shell finds (`files::pattern`)
+//!   data/*/[a-c]*     matches as in a shell (`files::pattern`)
 //! ```
 //!
-//! Hidden   in folders: names that begin with a dot, or with `_` and have no `=`. Hive and Spark keep what is no row in such files.
-//! Empty    files of 0 bytes have no rows; a Parquet file of 0 bytes is an error, as for DuckDB.
-//! Lists    are not remembered, but for what remote stores said a moment ago (`store::Checks`).
+//! Hidden   in folders: names that start with a dot, or with `_` and without `=`. Hive and Spark use such files for
+//!          metadata.
+//! Empty    files of 0 bytes have no rows; an empty Parquet file is an error, as in DuckDB.
+//! Lists    are not cached, except for recent answers of remote stores (`store::Checks`).
 
 use datafusion::arrow::datatypes::FieldRef;
 use datafusion::catalog::Session;
@@ -24,19 +25,19 @@ use crate::files::keys;
 use crate::files::pattern::Pattern;
 use crate::store::{Age, Checks};
 
-/// One of the paths of a table.
+/// A location of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The file, or the folder that `pattern` is below.
+    /// The file, or the folder that `pattern` is relative to.
     url: ListingTableUrl,
     pattern: Option<Pattern>,
-    /// How the names of its files end.
+    /// Extension of its files.
     ending: String,
 }
 
 impl Place {
     /// # Errors
-    /// A path that is no address, or a pattern of too many alternatives.
+    /// If the path is not a valid URL, or the pattern has too many alternatives.
     pub fn parse(path: &str) -> Result<Self> {
         let address = address::of_source(path);
         let (url, pattern) = match address.contains("://") {
@@ -49,13 +50,13 @@ impl Place {
         Ok(Self { url, pattern, ending: String::new() })
     }
 
-    /// Files of another ending are none of it.
+    /// Restricts the location to files with this extension.
     pub fn with_ending(mut self, ending: impl Into<String>) -> Self {
         self.ending = ending.into();
         self
     }
 
-    /// The table that its files are of.
+    /// Sets the table of the files.
     pub fn of_table(mut self, table: TableReference) -> Self {
         self.url = self.url.with_table_ref(table);
         self
@@ -69,13 +70,13 @@ impl Place {
         self.pattern.is_some()
     }
 
-    /// A folder, and no pattern.
+    /// True for a folder without a pattern.
     pub fn is_folder(&self) -> bool {
         self.url.is_collection() && self.pattern.is_none()
     }
 
     /// # Errors
-    /// Of what is no folder: rows of an INSERT become new files in one.
+    /// Unless it is a folder: an INSERT adds new files to a folder.
     pub fn takes_rows(&self) -> Result<()> {
         match (self.url.is_collection(), self.is_pattern()) {
             (true, false) => Ok(()),
@@ -90,18 +91,18 @@ impl Place {
         }
     }
 
-    /// The same, those that have bytes.
+    /// Current files that are not empty.
     ///
     /// # Errors
-    /// The store's; a Parquet file without a byte.
+    /// The store's; an empty Parquet file.
     pub async fn files(&self, session: &dyn Session, options: &ListingOptions) -> Result<Vec<ObjectMeta>> {
         self.with_rows(self.listed(session).await?, options)
     }
 
-    /// Those of its files that have bytes.
+    /// Removes empty files.
     ///
     /// # Errors
-    /// A Parquet file without a byte.
+    /// An empty Parquet file.
     pub fn with_rows(&self, mut files: Vec<ObjectMeta>, options: &ListingOptions) -> Result<Vec<ObjectMeta>> {
         if let Some(empty) = files.iter().find(|file| self.is_false(file, options)) {
             let empty = shown(&self.url, &empty.location);
@@ -112,13 +113,13 @@ impl Place {
         Ok(files)
     }
 
-    /// True for a Parquet file of 0 bytes. Stores of others have such files for folders.
+    /// True for an invalid, empty Parquet file. Some stores represent folders by empty files.
     fn is_false(&self, file: &ObjectMeta, options: &ListingOptions) -> bool {
         let is_named = !self.url.is_collection() || file.location.extension() == Some("parquet");
         file.size == 0 && is_named && options.format.is::<ParquetFormat>()
     }
 
-    /// Its files as they are now, by name.
+    /// Current files, sorted by name.
     ///
     /// # Errors
     /// The store's.
@@ -129,7 +130,7 @@ impl Place {
             match checks.head(&of, &store, self.url.prefix(), Age::Lately).await {
                 Ok(file) if self.has_ending(&file) => return Ok(vec![file]),
                 Ok(_) => return Ok(vec![]),
-                // A prefix of names, for stores that have no folders.
+                // The path may be a prefix of names, for stores without folders.
                 Err(DataFusionError::ObjectStore(error)) if matches!(*error, Error::NotFound { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -138,7 +139,7 @@ impl Place {
         Ok(listed.iter().filter(|file| self.has(&file.location)).cloned().collect())
     }
 
-    /// True for what is among its files.
+    /// True for a file of this location.
     fn has(&self, file: &Path) -> bool {
         let Some(names) = self.names(file) else { return false };
         let is_found = match &self.pattern {
@@ -148,17 +149,17 @@ impl Place {
         is_found && ends_with(file, &self.ending)
     }
 
-    /// True for a file whose name ends as those of this place.
+    /// True for a file with the extension of this location.
     pub fn has_ending(&self, file: &ObjectMeta) -> bool {
         ends_with(&file.location, &self.ending)
     }
 
-    /// The names below the folder.
+    /// Path components below the folder.
     fn names<'a>(&'a self, file: &'a Path) -> Option<Vec<&'a str>> {
         self.url.strip_prefix(file).map(Iterator::collect)
     }
 
-    /// The keys in the names of a file's folders: names and texts.
+    /// Keys in the names of a file's folders: names and texts.
     pub fn keys(&self, file: &Path) -> Vec<(String, String)> {
         let names = self.names(file).unwrap_or_default();
         let folders = names.split_last().map_or(&[][..], |(_, folders)| folders);
@@ -166,10 +167,10 @@ impl Place {
         found.map(|(name, text)| (name.into_owned(), text.into_owned())).collect()
     }
 
-    /// The values that a file has of the keys of a table; `None` for a file that is not below such folders.
+    /// Values of a table's keys for a file; `None` for a file that is not in folders with these keys.
     ///
     /// # Errors
-    /// A text that is no value of its key's type.
+    /// If a text is not a value of its key's type.
     pub fn values(&self, file: &Path, of: &[FieldRef]) -> Result<Option<Vec<ScalarValue>>> {
         if of.is_empty() {
             return Ok(Some(vec![]));
@@ -186,18 +187,18 @@ impl Place {
     }
 }
 
-/// What Hive and Spark take for no row: marks, and files that are not finished.
+/// True for files that Hive and Spark ignore: markers, and unfinished files.
 fn is_hidden(name: &str) -> bool {
     name.starts_with('.') || (name.starts_with('_') && !name.contains('='))
 }
 
-/// True for a name with an ending, in letters of either case.
+/// True for a name with this extension, ignoring case.
 fn ends_with(file: &Path, ending: &str) -> bool {
     let name = file.as_ref().as_bytes();
     name.len().checked_sub(ending.len()).is_some_and(|at| name[at..].eq_ignore_ascii_case(ending.as_bytes()))
 }
 
-/// A file as its user knows it.
+/// Path of a file for messages.
 pub(super) fn shown(url: &ListingTableUrl, file: &Path) -> String {
     match url.scheme() {
         "file" => format!("/{file}"),

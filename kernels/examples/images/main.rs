@@ -2,10 +2,10 @@
 //!
 //!   cuda/NAME.cu ──NVRTC 12.2──► PTX ──strip, check──► images/NAME.ptx ──ptxas -v──► images/resources.txt
 //!
-//! Needs      only people who change a `.cu`: a Python (MILLPOND_PYTHON, else python3) that has these wheels from PyPI:
+//! Needs      only for changes to a `.cu`: a Python (MILLPOND_PYTHON, else python3) with these wheels from PyPI:
 //!            pip install nvidia-cuda-nvrtc-cu12==12.2.140 nvidia-cuda-runtime-cu12==12.2.140 \
 //!                        nvidia-cuda-cccl-cu12==12.9.27 nvidia-cuda-nvcc-cu12==12.2.140
-//! --check    writes nothing and fails when an image differs from what its source gives.
+//! --check    writes nothing, and fails if an image differs from its compiled source.
 
 mod recipe;
 
@@ -16,7 +16,7 @@ use std::{env, fs};
 
 const WHEELS: &str = "nvidia-cuda-nvrtc-cu12==12.2.140 nvidia-cuda-runtime-cu12==12.2.140 \
                       nvidia-cuda-cccl-cu12==12.9.27 nvidia-cuda-nvcc-cu12==12.2.140";
-/// The architecture whose registers and spills are recorded: that of the reference device.
+/// Architecture whose registers and spills are recorded: that of the reference device.
 const RESOURCES_FOR: &str = "sm_90";
 
 fn main() -> ExitCode {
@@ -33,7 +33,7 @@ fn run(mut names: Vec<String>) -> Result<(), String> {
     let check = names.iter().any(|name| name == "--check");
     names.retain(|name| name != "--check");
     for name in &names {
-        // A new source is compiled before the list of images knows it.
+        // A new source can be compiled before it is in the list of images.
         if !recipe::sources().join(format!("{name}.cu")).exists() {
             return Err(format!("there is no source {name}.cu in {}", recipe::sources().display()));
         }
@@ -73,7 +73,7 @@ fn image_path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("images").join(format!("{name}.ptx"))
 }
 
-/// Runs the script beside the sources and returns what it writes.
+/// Runs the script beside the sources and returns its output.
 fn compiler(arguments: &[String]) -> Result<String, String> {
     let python = env::var("MILLPOND_PYTHON").unwrap_or_else(|_| "python3".to_string());
     let done = Command::new(&python).arg(recipe::sources().join("compile.py")).args(arguments).output();

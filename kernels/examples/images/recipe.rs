@@ -1,7 +1,7 @@
-//! From a source to its image: what goes into the hash, and what is done to the compiler's text.
+//! From a source to its image: the hashed inputs, and the processing of the compiler's text.
 //!
 //!   files · options · defines ──► SHA-256 ──► header
-//!   NVRTC's PTX ──► parse ──► strip what nothing reaches ──► check ──► print behind the header
+//!   NVRTC's PTX ──► parse ──► strip unreachable items ──► check ──► print behind the header
 
 use millpond_kernels::image::{DEFINES, OPTIONS};
 use sha2::{Digest, Sha256};
@@ -9,12 +9,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The folder of the sources.
+/// Folder of the sources.
 pub fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("cuda")
 }
 
-/// A source with the headers that it includes, by name, each once, in the order in which they are met.
+/// A source and the headers it includes, by name, once each, in order of first inclusion.
 fn files(name: &str) -> io::Result<Vec<(String, String)>> {
     let mut files: Vec<(String, String)> = Vec::new();
     let mut open = vec![format!("{name}.cu")];
@@ -30,10 +30,10 @@ fn files(name: &str) -> io::Result<Vec<(String, String)>> {
     Ok(files)
 }
 
-/// The hash of everything that decides what the image of `name` holds, but for the compiler itself.
+/// Hash of everything that determines the image of `name`, except the compiler itself.
 ///
 /// # Errors
-/// A source or a header of ours cannot be read.
+/// If a source or one of our headers cannot be read.
 pub fn source_hash(name: &str) -> io::Result<String> {
     let mut hash = Sha256::new();
     let files = files(name)?;
@@ -50,10 +50,10 @@ pub fn source_hash(name: &str) -> io::Result<String> {
     Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The image of `name` from the compiler's text.
+/// Builds the image of `name` from the compiler's text.
 ///
 /// # Errors
-/// A sentence: the text is not PTX that this project's device code may hold.
+/// A sentence: the text is not PTX that this project allows in device code.
 pub fn image(name: &str, compiled: &str) -> Result<String, String> {
     let mut module = millpond_ptx::parse(compiled).map_err(|error| error.to_string())?;
     millpond_ptx::strip(&mut module);

@@ -1,10 +1,10 @@
-//! `cargo vectors --record FILE | --check [FILE]`: what a GPU gives for every instruction form, recorded or compared.
+//! `cargo vectors --record FILE | --check [FILE]`: records or compares a GPU's results of every instruction form.
 //!
-//!   --record FILE   runs the forms on the GPU and writes their results; a simulated device records nothing, since it would
-//!                   only repeat itself
+//!   --record FILE   runs the forms on the GPU and writes their results; a simulated device is refused, since its
+//!                   results would only be compared with themselves
 //!   --check [FILE]  compares the GPU with FILE, or with the checked-in file; without a GPU, the simulated device
 //!
-//! The program needs nothing of the source tree: built here, it records on any machine that has a GPU.
+//! The program does not read the source tree: built here, it records on any machine with a GPU.
 
 use std::error::Error;
 use std::path::Path;
@@ -94,13 +94,13 @@ fn check(path: Option<&Path>) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The release of NVIDIA's kernel module, which the driver's interface does not tell.
+/// Release of NVIDIA's kernel module, which the driver's API does not report.
 fn release() -> Option<String> {
     let text = fs::read_to_string("/sys/module/nvidia/version").ok()?;
     Some(text.trim().to_string()).filter(|release| !release.is_empty())
 }
 
-/// The date of the clock, in UTC: days since 1970 as year, month and day, in years that begin in March.
+/// Current UTC date: converts days since 1970 to year, month and day, in years that begin in March.
 fn today() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let days = seconds / 86_400 + 719_468;

@@ -1,7 +1,7 @@
-//! How many lane-instructions a second does the interpreter run, with every check on?
+//! Throughput of the interpreter with all checks on, in lane-instructions per second.
 //!
-//! Varies   kernel: streaming (three columns, coalesced), narrow (bytes), hash (atomics at random places), shared (a block scan)
-//!          how: every check on, the same with a seed (order and values are drawn), no checks
+//! Varies   kernel: streaming (three columns, coalesced), narrow (bytes), hash (random atomics), shared (a block scan)
+//!          mode: all checks, all checks with a seed (random order and values), no checks
 //! Holds    one core, a heap made once
 //! Reports  lane-instructions per second, printed, and criterion's time per launch
 //! Proof    the output's checksum, compared with plain Rust before anything is timed
@@ -107,13 +107,13 @@ impl Case {
     }
 }
 
-/// The value of row `row` of input `index`.
+/// The value of input `index` at row `row`.
 fn value(row: u32, index: u32) -> u32 {
     (row ^ index).wrapping_mul(2_654_435_761).rotate_left(7)
 }
 
 fn kernels(c: &mut Criterion) {
-    // `cargo test --benches` runs everything once, small; `cargo bench` says so.
+    // `cargo test --benches` runs every benchmark once with few rows; `cargo bench` passes `--bench`.
     let rows: u64 = if std::env::args().any(|arg| arg == "--bench") { 1 << 20 } else { 1 << 13 };
     let stream = |words: &[u32]| {
         (0..rows as u32).zip(words).all(|(n, &w)| w == value(n, 0).wrapping_mul(value(n, 1)).wrapping_add(n))

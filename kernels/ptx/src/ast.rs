@@ -1,4 +1,4 @@
-//! A PTX module as data: what the parser makes, the printer writes, the builder builds and the interpreter runs.
+//! A PTX module as data: the parser and the builder make it, the printer writes it, the interpreter runs it.
 //!
 //! ```text
 //!   Module ─┬─ Variable   .global .align 8 .b8 table[64] = {1, 2};
@@ -9,19 +9,19 @@
 //!                                            └─ Block         { … } with its own scope of names
 //! ```
 //!
-//! Names      kept as written. A name operand may be a register, a variable, a function, a label or a constant such
-//!            as `WARP_SZ`: scope decides, see `check`.
-//! Equality   is about meaning: positions in the text take no part in it, so `parse(print(m)) == m`.
-//! Integers   `i128` holds every PTX literal, which lies in -2⁶³ … 2⁶⁴-1.
-//! Nesting    at most [`MAX_NESTING`] blocks, vectors or initialiser lists inside one another, so that walking a
-//!            parsed module by recursion is safe.
+//! Names      kept as written. A name operand may be a register, a variable, a function, a label or a constant such as
+//!            `WARP_SZ`: scope decides, see `check`.
+//! Equality   compares meaning and ignores positions in the text, so `parse(print(m)) == m`.
+//! Integers   `i128` holds every PTX literal; literals are in -2⁶³ … 2⁶⁴-1.
+//! Nesting    at most [`MAX_NESTING`] nested blocks, vectors or initializer lists, so that recursion over a parsed
+//!            module is safe.
 
-/// The deepest nesting of blocks, and of operands or initialisers, that the parser accepts.
+/// Maximum nesting depth of blocks, operands and initializers that the parser accepts.
 pub const MAX_NESTING: usize = 64;
 
-/// A place in a PTX text: both count from one; zero means that the node was built, not parsed.
+/// Position in a PTX text. Line and column count from one; zero marks a node that was built, not parsed.
 ///
-/// Spans compare equal always, because where something was written is not part of what it means.
+/// Spans always compare equal, because the position is not part of a node's meaning.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Span {
     pub line: u32,
@@ -29,7 +29,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// The span of nodes that come from no text.
+    /// Span of a node without a source text.
     pub const NONE: Span = Span { line: 0, column: 0 };
 }
 
@@ -43,7 +43,7 @@ impl std::hash::Hash for Span {
     fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
 }
 
-/// A whole module.
+/// A whole PTX module.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Module {
     /// `.version major.minor`
@@ -56,12 +56,12 @@ pub struct Module {
 }
 
 impl Module {
-    /// An empty module with the header that every module of this project carries: PTX 8.2 for sm_70.
+    /// An empty module with the header that every module of this project has: PTX 8.2 for sm_70.
     pub fn new() -> Module {
         Module { version: (8, 2), target: vec!["sm_70".into()], address_size: 64, items: Vec::new() }
     }
 
-    /// The functions, declarations without a body included, in order.
+    /// The functions in order, including declarations without a body.
     pub fn functions(&self) -> impl Iterator<Item = &Function> {
         self.items.iter().filter_map(|item| match item {
             Item::Function(function) => Some(function),
@@ -77,7 +77,7 @@ impl Module {
         })
     }
 
-    /// The function `name`: its definition where there is one, else its declaration.
+    /// The function `name`: its definition if there is one, else its declaration.
     pub fn function(&self, name: &str) -> Option<&Function> {
         let mut found = None;
         for function in self.functions().filter(|function| function.name == name) {
@@ -96,7 +96,7 @@ impl Default for Module {
     }
 }
 
-/// What may stand at module scope.
+/// An item at module scope.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Item {
     Variable(Variable),
@@ -111,10 +111,10 @@ pub enum Item {
     },
 }
 
-/// Who sees a symbol.
+/// Visibility of a symbol to other modules.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Linkage {
-    /// This module only; nothing is written.
+    /// Visible in this module only; printed without a directive.
     #[default]
     Private,
     Visible,
@@ -123,7 +123,7 @@ pub enum Linkage {
     Common,
 }
 
-/// Where a variable lives.
+/// State space of a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Space {
     Reg,
@@ -159,7 +159,7 @@ pub enum Type {
     F64,
 }
 
-/// What a [`Type`] holds.
+/// Kind of values of a [`Type`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TypeKind {
     Predicate,
@@ -225,7 +225,7 @@ impl Type {
         Type::ALL.into_iter().find(|ty| ty.name() == name)
     }
 
-    /// Width in bits; a predicate counts one.
+    /// Width in bits; 1 for a predicate.
     pub const fn bits(self) -> u32 {
         match self {
             Type::Pred => 1,
@@ -237,7 +237,7 @@ impl Type {
         }
     }
 
-    /// Bytes in memory; a predicate has none.
+    /// Size in bytes in memory; 0 for a predicate.
     pub const fn bytes(self) -> u32 {
         self.bits() / 8
     }
@@ -274,7 +274,8 @@ impl Space {
         }
     }
 
-    /// The space called `name` (without its dot), or `None`. `shared::cta` and `param::entry` are their space.
+    /// The space called `name` (without its dot), or `None`. `shared::cta` and `param::entry` map to `Shared` and
+    /// `Param`.
     pub fn from_name(name: &str) -> Option<Space> {
         Some(match name {
             "reg" => Space::Reg,
@@ -293,24 +294,24 @@ impl Space {
 pub struct Variable {
     pub linkage: Linkage,
     pub space: Space,
-    /// `.align n`; `None` means the type's own.
+    /// `.align n`; `None` means the alignment of the type.
     pub align: Option<u32>,
     /// `.v2` or `.v4`.
     pub vector: Option<u8>,
     pub ty: Type,
-    /// `.ptr`, on parameters of entries only.
+    /// `.ptr`; only on parameters of entries.
     pub pointer: Option<Pointer>,
     pub name: String,
     /// `Some(12)` for `%r<12>`, which declares `%r0` … `%r11`.
     pub count: Option<u32>,
-    /// Array extents, outermost first; zero stands for `[]`.
+    /// Array extents, outermost first; zero means `[]`.
     pub dims: Vec<u64>,
     pub init: Option<Init>,
     pub span: Span,
 }
 
 impl Variable {
-    /// A plain declaration; the other fields start empty.
+    /// A plain declaration; the other fields are empty.
     pub fn new(space: Space, ty: Type, name: impl Into<String>) -> Variable {
         Variable {
             linkage: Linkage::Private,
@@ -332,8 +333,8 @@ impl Variable {
         u64::from(self.ty.bytes()) * u64::from(self.vector.unwrap_or(1))
     }
 
-    /// Bytes of the whole variable, or `None` where they exceed 64 bits. An unsized `[]` takes its extent from the
-    /// initialiser, and has no bytes without one.
+    /// Bytes of the whole variable, or `None` if they exceed 64 bits. An unsized `[]` takes its extent from the
+    /// initializer and has zero bytes without one.
     pub fn size(&self) -> Option<u64> {
         let mut bytes = self.element_bytes();
         for (depth, &dim) in self.dims.iter().enumerate() {
@@ -346,13 +347,13 @@ impl Variable {
         Some(bytes)
     }
 
-    /// Alignment in bytes: the written one, else that of the element.
+    /// Alignment in bytes: the written one, else the element size.
     pub fn alignment(&self) -> u64 {
         self.align.map_or(self.element_bytes().max(1), u64::from)
     }
 }
 
-/// `.ptr .space .align n` on a kernel parameter: what it points to.
+/// `.ptr .space .align n` on a kernel parameter: the memory that it points to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Pointer {
     /// `None` means generic.
@@ -369,13 +370,13 @@ pub enum Init {
     F32(u32),
     /// Bits of a binary64.
     F64(u64),
-    /// The address of a symbol plus an offset; `generic(symbol)` where `generic` is set.
+    /// The address of a symbol plus an offset; printed as `generic(symbol)` if `generic` is set.
     Symbol {
         name: String,
         offset: i64,
         generic: bool,
     },
-    /// `0xFF00(symbol)`: the bytes that the mask selects, shifted down to start at bit zero.
+    /// `0xFF00(symbol)`: the address bytes selected by the mask, shifted down to bit zero.
     Mask {
         mask: u64,
         name: String,
@@ -390,7 +391,7 @@ pub struct Function {
     pub linkage: Linkage,
     pub kind: FunctionKind,
     pub name: String,
-    /// At most one in practice; entries have none.
+    /// At most one in practice; empty for entries.
     pub returns: Vec<Variable>,
     pub params: Vec<Variable>,
     pub directives: Vec<Directive>,
@@ -405,7 +406,7 @@ pub enum FunctionKind {
     Func,
 }
 
-/// Between the parameters and the body.
+/// A directive between the parameters and the body.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Directive {
     /// `.maxntid x, y, z`: one to three extents.
@@ -424,7 +425,7 @@ pub enum Directive {
     Pragma(Vec<String>),
 }
 
-/// What may stand in a body.
+/// A statement of a body.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Statement {
     Variable(Variable),
@@ -433,7 +434,7 @@ pub enum Statement {
         span: Span,
     },
     Instruction(Instruction),
-    /// `{ … }`: names declared inside are not seen outside.
+    /// `{ … }`: names declared inside are not visible outside.
     Block(Vec<Statement>),
     /// `.pragma "…";`
     Pragma(Vec<String>),
@@ -474,7 +475,7 @@ impl Instruction {
         Instruction { guard: None, opcode: Opcode::new(opcode), operands, span: Span::NONE }
     }
 
-    /// The parts of a `call`, or `None` when this is not a well-formed one.
+    /// The parts of a `call`, or `None` if this is not a well-formed call.
     pub fn call(&self) -> Option<Call<'_>> {
         if self.opcode.name != "call" {
             return None;
@@ -519,7 +520,7 @@ pub struct Guard {
     pub register: String,
 }
 
-/// `ld.global.v4.u32` is the name `ld` and the modifiers `global`, `v4`, `u32`; all without their dots.
+/// The name and modifiers of an instruction, without dots: `ld.global.v4.u32` is `ld` with `global`, `v4`, `u32`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Opcode {
     pub name: String,
@@ -534,7 +535,7 @@ impl Opcode {
         Opcode { name, modifiers: parts.collect() }
     }
 
-    /// Whether the modifier (without its dot) is there.
+    /// Whether the opcode has the modifier (given without its dot).
     pub fn has(&self, modifier: &str) -> bool {
         self.modifiers.iter().any(|m| m == modifier)
     }
@@ -549,7 +550,7 @@ impl Opcode {
         self.modifiers.iter().find_map(|m| Space::from_name(m))
     }
 
-    /// 2 or 4 where `.v2` or `.v4` stands, else 1.
+    /// Vector length: 2 for `.v2`, 4 for `.v4`, else 1.
     pub fn vector(&self) -> u8 {
         self.modifiers
             .iter()
@@ -589,7 +590,7 @@ pub enum Operand {
     Pair(Box<Operand>, Box<Operand>),
     /// `!p`
     Not(Box<Operand>),
-    /// `_`, a destination that is thrown away.
+    /// `_`, a destination whose value is discarded.
     Sink,
     /// `(a, b)`, in calls only.
     List(Vec<Operand>),
@@ -606,7 +607,7 @@ impl Operand {
     }
 }
 
-/// What an address starts from.
+/// Base of an address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum AddressBase {
     /// A register or a variable.

@@ -1,29 +1,29 @@
-//! What can be wrong with a PTX text or module.
+//! Errors of PTX texts and modules.
 
 use crate::ast::Span;
 
-/// Why a text is not PTX, or a module not well-typed.
+/// Error in a PTX text or in the types of a module.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PtxError {
     /// The text breaks the grammar.
     #[error("PTX line {}, column {}: {message}", .span.line, .span.column)]
     Syntax { span: Span, message: String },
-    /// The module breaks a rule of scope or type. `place` is a line and column where the module was parsed, and a
-    /// function with an instruction's number where it was built.
+    /// The module breaks a rule of scope or type. `place` is a line and column in a parsed module, or a function and an
+    /// instruction number in a built one.
     #[error("PTX {place}: {message}")]
     Rule { span: Span, place: String, message: String },
 }
 
 impl PtxError {
-    /// Where it is, when the module came from a text.
+    /// Position of the error if the module was parsed from a text, else [`Span::NONE`].
     pub fn span(&self) -> Span {
         match self {
             PtxError::Syntax { span, .. } | PtxError::Rule { span, .. } => *span,
         }
     }
 
-    /// The sentence without the place.
+    /// The message without the position.
     pub fn message(&self) -> &str {
         match self {
             PtxError::Syntax { message, .. } | PtxError::Rule { message, .. } => message,

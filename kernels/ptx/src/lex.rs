@@ -1,19 +1,19 @@
-//! Cuts a PTX text into tokens.
+//! Splits a PTX text into tokens.
 //!
 //!   @%p1 ld.global.u32 %r1, [%rd1+-4];  →  @  %p1  ld  .global  .u32  %r1  ,  [  %rd1  +  -  4  ]  ;
 //!
-//! Numbers    stay text here, because `.version 8.2` and `1.5` read differently.
+//! Numbers    stay text here, because `8.2` is a version in `.version 8.2` and a literal elsewhere.
 //! Dropped    white space and both kinds of comments.
 //! Columns    count bytes.
 
 use crate::{PtxError, ast::Span};
 
-/// What a token is; slices point into the text.
+/// A token; slices point into the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Token<'a> {
     /// `ld`, `%r1`, `$L__BB0_2`, `_`
     Word(&'a str),
-    /// `.global` without its dot; may hold `::`
+    /// `.global` without its dot; may contain `::`
     Dotted(&'a str),
     /// Starts with a digit: `12`, `0x1F`, `0f3F800000`, `8.2`, `7U`
     Number(&'a str),
@@ -36,7 +36,7 @@ impl std::fmt::Display for Token<'_> {
     }
 }
 
-/// The first characters of a token, for messages. Words are ASCII, so every byte is a boundary.
+/// The first characters of a token, for messages. Words are ASCII, so every byte is a character boundary.
 fn shortened(word: &str) -> &str {
     word.get(..60).unwrap_or(word)
 }
@@ -94,7 +94,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The slice of bytes that satisfy `keep`, from here on; the position moves behind it.
+    /// The bytes from the current position that satisfy `keep`; advances past them.
     fn run(&mut self, keep: impl Fn(u8) -> bool) -> &'a str {
         let start = self.at;
         while self.at < self.text.len() && keep(self.peek(0)) {
@@ -103,7 +103,7 @@ impl<'a> Lexer<'a> {
         &self.text[start..self.at]
     }
 
-    /// The next token and where it starts.
+    /// The next token and its position.
     pub(crate) fn next(&mut self) -> Result<(Token<'a>, Span), PtxError> {
         self.skip_blank()?;
         let span = self.span();
@@ -145,7 +145,7 @@ impl<'a> Lexer<'a> {
                 Token::Mark(first as char)
             }
             _ => {
-                // Every token ends on a character's boundary, so a character starts here.
+                // Every token ends at a character boundary, so a character starts here.
                 let found = self.text[self.at..].chars().next().unwrap_or('?');
                 let message = format!("PTX has no character `{}` here", found.escape_default());
                 return Err(PtxError::Syntax { span, message });
@@ -154,7 +154,7 @@ impl<'a> Lexer<'a> {
         Ok((token, span))
     }
 
-    /// A number with everything that sticks to it: base prefix, fraction, exponent, `U`.
+    /// A number with all its parts: base prefix, fraction, exponent, `U`.
     fn number(&mut self) -> &'a str {
         let start = self.at;
         self.run(|c| c.is_ascii_alphanumeric() || c == b'_');

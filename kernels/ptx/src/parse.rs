@@ -1,25 +1,26 @@
-//! Reads a PTX text into a [`Module`].
+//! Parses a PTX text into a [`Module`].
 //!
 //!   text ──► tokens ──► items: header, variables, functions ──► statements ──► operands
 //!
 //! Accepts    what NVRTC 12 emits and what this project's generator emits.
 //! Skips      comments and debugging information: `.loc`, `.file`, `.section`.
-//! Errors     a text that breaks the grammar gives [`PtxError::Syntax`] with line and column; no text makes it panic,
-//!            and nesting beyond [`MAX_NESTING`] is an error, so no text exhausts the stack either.
-//! Meaning    names and types are not looked at: that is `check`.
+//! Errors     a text that breaks the grammar returns [`PtxError::Syntax`] with line and column. No text causes a panic
+//!            or exhausts the stack: nesting beyond [`MAX_NESTING`] is an error.
+//! Meaning    names and types are not checked here: see `check`.
 
 use crate::{PtxError, ast::*, lex::Lexer, lex::Token};
 
-/// Reads a whole module.
+/// Parses a whole module.
 ///
 /// ```
-/// let module = millpond_ptx::parse(".version 8.2\n.target sm_70\n.address_size 64\n.visible .entry nothing() { ret; }")?;
+/// let text = ".version 8.2\n.target sm_70\n.address_size 64\n.visible .entry nothing() { ret; }";
+/// let module = millpond_ptx::parse(text)?;
 /// assert_eq!(module.functions().next().unwrap().name, "nothing");
 /// # Ok::<(), millpond_ptx::PtxError>(())
 /// ```
 ///
 /// # Errors
-/// [`PtxError::Syntax`] at the first place that is not PTX.
+/// [`PtxError::Syntax`] at the first position that is not valid PTX.
 pub fn parse(text: &str) -> Result<Module, PtxError> {
     let mut parser = Parser::new(text)?;
     parser.module()
@@ -83,7 +84,7 @@ impl<'a> Parser<'a> {
         self.token == Token::Dotted(name)
     }
 
-    /// Takes the mark if it is next.
+    /// Consumes the mark if it is the next token.
     fn accept(&mut self, mark: char) -> Parsed<bool> {
         let found = self.at(mark);
         if found {
@@ -104,7 +105,7 @@ impl<'a> Parser<'a> {
         if self.accept(mark)? { Ok(()) } else { self.expected(&format!("`{mark}`")) }
     }
 
-    /// A name: a word that is more than a lone `%` or `$`.
+    /// A name: a word other than a lone `%` or `$`.
     fn word(&mut self, what: &str) -> Parsed<String> {
         match self.token {
             Token::Word(word) if word != "%" && word != "$" => {
@@ -115,7 +116,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `a, b, c` up to a token that is no comma.
+    /// `a, b, c` up to a token that is not a comma.
     fn separated<T>(&mut self, mut one: impl FnMut(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
         let mut list = vec![one(self)?];
         while self.accept(',')? {
@@ -143,7 +144,7 @@ enum Number {
     F64(u64),
 }
 
-/// Reads one literal without a sign, or says what is wrong with it.
+/// Parses one literal without a sign, or returns an error message.
 fn literal(text: &str) -> Result<Number, &'static str> {
     let prefix = text.get(..2).unwrap_or("");
     let digits = text.get(2..).unwrap_or("");
@@ -184,7 +185,7 @@ fn literal(text: &str) -> Result<Number, &'static str> {
 }
 
 impl<'a> Parser<'a> {
-    /// A number, with a minus sign in front or not.
+    /// A number with an optional minus sign.
     fn number(&mut self) -> Parsed<Number> {
         let negative = self.accept('-')?;
         let Token::Number(text) = self.token else { return self.expected("a number") };
@@ -213,7 +214,7 @@ impl<'a> Parser<'a> {
         Err(PtxError::Syntax { span, message: format!("expected {what}") })
     }
 
-    /// `+4`, `+-4` or `-4`; zero when there is none.
+    /// `+4`, `+-4` or `-4`; zero if there is no offset.
     fn offset(&mut self) -> Parsed<i64> {
         if !self.at('+') && !self.at('-') {
             return Ok(0);
@@ -301,7 +302,7 @@ impl<'a> Parser<'a> {
         Ok(linkage)
     }
 
-    /// Skips one piece of debugging information, if one is next.
+    /// Skips one debugging directive if it is the next token.
     fn skip_debugging(&mut self) -> Parsed<bool> {
         match self.token {
             Token::Dotted("loc" | "file") => {
@@ -395,7 +396,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// `( .param …, .param … )`, or nothing at all.
+    /// `( .param …, .param … )`, or nothing.
     fn parameters(&mut self) -> Parsed<Vec<Variable>> {
         if !self.accept('(')? {
             return Ok(Vec::new());
@@ -431,7 +432,7 @@ impl<'a> Parser<'a> {
         Ok(list)
     }
 
-    /// All up to the name, as a variable without one.
+    /// Everything before the name, as a variable without a name.
     fn declaration_head(&mut self, linkage: Linkage) -> Parsed<Variable> {
         let Token::Dotted(word) = self.token else { return self.expected("a state space") };
         let space = match word {
@@ -700,7 +701,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A name with its component, if it has one: `%tid.x`.
+    /// A name with an optional component: `%tid.x`.
     fn register_or_symbol(&mut self) -> Parsed<String> {
         let mut name = self.word("a register or a symbol")?;
         if let Token::Dotted(component @ ("x" | "y" | "z" | "w" | "r" | "g" | "b" | "a")) = self.token {

@@ -1,9 +1,9 @@
-//! Writes a [`Module`] as PTX text, the way compilers lay it out.
+//! Prints a [`Module`] as PTX text in the layout of compilers.
 //!
-//!   Instruction { @!%p1, ld.global.v2.u32, [{%r1, %r2}, [%rd1 + 8]] }   →   @!%p1 ld.global.v2.u32 {%r1, %r2}, [%rd1+8];
+//!   Instruction { @!%p1, ld.global.v2.u32, [{%r1, %r2}, [%rd1 + 8]] }  →  @!%p1 ld.global.v2.u32 {%r1, %r2}, [%rd1+8];
 //!
-//! Identity   `parse(&module.to_string())` gives the module again.
-//! Floats     are written as their bits, so nothing is rounded.
+//! Identity   `parse(&module.to_string())` returns an equal module.
+//! Floats     are written as their bits, so no value is rounded.
 
 use crate::ast::*;
 use std::fmt::{Display, Formatter, Result, Write};
@@ -232,7 +232,7 @@ fn statements(f: &mut Formatter<'_>, list: &[Statement], depth: usize) -> Result
     Ok(())
 }
 
-/// Without its semicolon, on one line: what a finding quotes.
+/// The instruction without its semicolon, on one line, as findings quote it.
 impl Display for Instruction {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         if let Some(guard) = &self.guard {

@@ -1,14 +1,14 @@
-//! Drops what nothing reaches, so that an image holds its kernels and what they need.
+//! Removes unreachable items, so that an image contains only its kernels and their dependencies.
 //!
 //!   roots: entries, visible functions ──► names in their bodies ──► functions and variables ──► names in those ──► …
 //!
-//! Kept      everything that a root reaches by name, in its old order; initial values count as uses.
-//! Dropped   the rest: private helpers that were inlined everywhere, constants of headers.
+//! Kept      everything reachable by name from a root, in its old order; initial values count as uses.
+//! Dropped   the rest, such as private helpers inlined at every call and constants of headers.
 
 use crate::ast::*;
 use std::collections::{HashMap, HashSet};
 
-/// Removes the functions, variables and aliases that no kernel and no visible function reaches.
+/// Removes the functions, variables and aliases that no kernel or visible function reaches.
 pub fn strip(module: &mut Module) {
     let mut uses: HashMap<&str, Vec<&str>> = HashMap::new();
     let mut open: Vec<&str> = Vec::new();
@@ -50,7 +50,7 @@ pub fn strip(module: &mut Module) {
     });
 }
 
-/// Bytes of shared memory that a kernel declares, with all that it calls; what the launch adds is not among them.
+/// Bytes of shared memory declared by a kernel and the functions that it calls, without dynamic shared memory.
 pub fn static_shared_bytes(module: &Module, kernel: &str) -> u64 {
     let is_static = |variable: &&Variable| variable.space == Space::Shared && variable.linkage != Linkage::Extern;
     let variables: HashMap<&str, u64> = (module.variables().filter(is_static))

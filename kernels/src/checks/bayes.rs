@@ -1,4 +1,5 @@
-//! The claim about naive Bayes: words and pairs of thousands of texts are counted, few of them very often, and texts are judged by them.
+//! Claim about naive Bayes: counts of words and word pairs over thousands of texts, some of them very frequent, and
+//! predictions from them.
 
 use std::collections::HashMap;
 
@@ -11,7 +12,7 @@ use crate::pipeline::ExtentRows;
 
 const ROWS: usize = 20_000;
 const CLASSES: usize = 3;
-/// So many that no two of the grams share one.
+/// Number of buckets; large enough that no two of the grams share one.
 const BUCKETS: u32 = 1 << 30;
 const ALPHA: f64 = 0.5;
 
@@ -19,7 +20,7 @@ fn class(row: usize) -> usize {
     (mixed(row as u64) % CLASSES as u64) as usize
 }
 
-/// Up to five words of one or two letters, which lean with the class: a text that lies in its view.
+/// Up to five words of one or two letters, biased by the class. The whole text fits its view.
 fn text(row: usize) -> Vec<String> {
     let number = |of: usize| mixed((row * 8 + of) as u64);
     let word = |of: usize| {
@@ -110,7 +111,7 @@ fn count_and_judge(rig: &Rig) -> Result<(), CheckError> {
         let scores: Vec<f64> = (0..CLASSES).map(|class| score(words, class)).collect();
         let best = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let own = out[4 * row] as usize;
-        // Of two that differ in their last digits either may be it.
+        // Of two classes whose scores differ in the last digits, either may win.
         scores.get(own).is_some_and(|score| best - score <= 1e-9 * best.abs())
     };
     same("texts of their likeliest class", texts.iter().enumerate().filter(|text| likeliest(*text)).count(), ROWS)

@@ -1,4 +1,4 @@
-//! Sessions, earlier rows and pairs, over thousands of rows of a few keys.
+//! Claims about sessions, earlier rows and row pairs, over thousands of rows with few keys.
 
 use millpond_memory::checks::{CheckError, same};
 use millpond_memory::{Device, DeviceBuffer, DeviceView};
@@ -21,7 +21,7 @@ fn order_of(rig: &Rig, numbers: &[u32]) -> Result<ExtentInput, CheckError> {
     Ok(ExtentInput { rows: ExtentRows::Known(numbers.len() as u64), columns: vec![Some(numbers_column)] })
 }
 
-/// The columns that `launch` writes over so many rows.
+/// Columns that `launch` writes for `number` rows.
 fn columns(
     rig: &Rig,
     number: usize,
@@ -51,7 +51,7 @@ pub fn clicks_are_followed(device: &Device) -> Result<(), CheckError> {
 
 fn follow(rig: &Rig) -> Result<(), CheckError> {
     let row = |row: usize| row as u64;
-    // Of every third row the key is one and the same.
+    // Every third row has the same key.
     let keys: Vec<i64> = (0..ROWS).map(|r| if r % 3 == 0 { 5 } else { (mixed(row(r)) % 2_000) as i64 - 9 }).collect();
     let times: Vec<i64> = (0..ROWS).map(|r| (mixed(row(r) + 1) % 100_000) as i64 - 50_000).collect();
     let (anchors, valid) = (some_bits(ROWS, 2), some_bits(ROWS, 3));
@@ -109,7 +109,7 @@ fn follow(rig: &Rig) -> Result<(), CheckError> {
     let key_at = |place: usize| keys[distinct[place] as usize];
     let (mut places, mut counts) = (vec![], vec![]);
     for place in 0..distinct.len() {
-        // The end of a key by its first row behind: keys ascend.
+        // Keys ascend: a key ends at the first row with a greater key.
         let end = distinct.partition_point(|row| keys[*row as usize] <= key_at(place));
         if end - place > 1 {
             places.push(place as u32);

@@ -1,10 +1,10 @@
-//! The claim about damaged pages of Parquet files: whatever their bytes and sizes are, kernels end, write to their own rows alone, and
-//! decode the pages beside them.
+//! Claim about damaged pages of Parquet files: whatever their bytes and sizes, kernels terminate, write only to their
+//! own rows, and decode the neighbouring pages.
 //!
-//!   pages   [ sound | damaged · damaged · damaged | sound | … ]      bytes flipped, cut short, other sizes, other levels
-//!   output  [ rows ▒ rows ▒ rows ▒ … ]                               ▒ what nobody may write
+//!   pages   [ sound | damaged · damaged · damaged | sound | … ]      bytes flipped, truncated, other sizes or levels
+//!   output  [ rows ▒ rows ▒ rows ▒ … ]                               ▒ must not be written
 //!
-//! Read beyond  a page's bytes is what the simulated device finds, and compute-sanitizer on a GPU.
+//! Reads  outside a page's bytes are detected by the simulated device, and by compute-sanitizer on a GPU.
 
 use millpond_memory::checks::{CheckError, same};
 use millpond_memory::driver::DriverKind;
@@ -16,15 +16,15 @@ use crate::codegen::ir::Physical;
 use crate::parquet::{self, Codec, ColumnOutput, Dictionary, Encoding, PageInput, Plan, Source};
 
 const ROWS: usize = 300;
-/// Between the rows of columns, and what it is filled with.
+/// Bytes between the rows of columns, and their fill value.
 const GAP: usize = 64;
 const UNTOUCHED: u8 = 0xa5;
-/// Every so many pages one is sound.
+/// One in this many pages is sound.
 const SOUND: u64 = 4;
-/// Pages that are decoded together.
+/// Pages that are decoded in one batch.
 const TOGETHER: u64 = 20_000;
 
-/// Some hundred pages on the simulated device, 20,000 on a GPU.
+/// A few hundred pages on the simulated device, 20,000 on a GPU.
 pub(super) fn damaged_pages(device: &Device) -> Result<(), CheckError> {
     let is_simulated = device.driver().kind() == DriverKind::Sim;
     survive(device, if is_simulated { 160 } else { TOGETHER }, 1)
@@ -37,7 +37,7 @@ pub(super) fn a_million_damaged_pages(device: &Device) -> Result<(), CheckError>
     survive(device, together, batches)
 }
 
-/// A sound page, before it is put somewhere.
+/// A sound page that has no destination yet.
 struct Sound {
     bytes: Vec<u8>,
     raw: u32,
@@ -49,14 +49,14 @@ struct Sound {
 }
 
 impl Sound {
-    /// Bytes of its rows.
+    /// Bytes of its rows in the output.
     fn room(&self) -> usize {
         let texts = if self.stored == Physical::Text { 16 * ROWS } else { 0 };
         (self.stored.value_bytes(ROWS as u64) as usize + texts).next_multiple_of(GAP)
     }
 }
 
-/// Deltas of full width, so that nothing has to be packed.
+/// Deltas of full width: nothing has to be bit-packed.
 fn deltas(values: &[i64], bytes: usize) -> Vec<u8> {
     let zigzag = |value: i64| (value << 1 ^ value >> 63) as usize;
     let mut out = Vec::new();
@@ -71,7 +71,7 @@ fn deltas(values: &[i64], bytes: usize) -> Vec<u8> {
     out
 }
 
-/// Literals alone.
+/// LZ4 with literals only.
 fn lz4(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     if bytes.len() < 15 {
@@ -86,7 +86,7 @@ fn lz4(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A page of every encoding, with each codec, with levels and without.
+/// Sound pages: every encoding with each codec, with and without levels.
 fn sound_pages() -> Vec<Sound> {
     let valid: Vec<bool> = (0..ROWS).map(|row| row % 7 != 3).collect();
     let mut all = Vec::new();
@@ -131,7 +131,7 @@ fn sound_pages() -> Vec<Sound> {
     all
 }
 
-/// Numbers by seed.
+/// Seeded random numbers.
 struct Random(u64);
 
 impl Random {
@@ -141,7 +141,7 @@ impl Random {
     }
 }
 
-/// Changes bytes of a page, or what its header says, to anything that a plan accepts.
+/// Changes bytes of a page or fields of its header, to values that a plan accepts.
 fn damage(page: &mut PageInput, bytes: &mut [u8], random: &mut Random) {
     for _ in 0..1 + random.below(3) {
         let early = if random.below(2) == 0 { bytes.len().min(12) } else { bytes.len() };
@@ -168,7 +168,7 @@ fn damage(page: &mut PageInput, bytes: &mut [u8], random: &mut Random) {
     }
 }
 
-/// Decodes `batches` of `pages`, of which all but every fourth are damaged.
+/// Decodes `batches` of `pages`; one in four pages is sound.
 fn survive(device: &Device, pages: u64, batches: u64) -> Result<(), CheckError> {
     let rig = Rig::new(device)?;
     let kinds = sound_pages();
@@ -182,7 +182,7 @@ fn survive(device: &Device, pages: u64, batches: u64) -> Result<(), CheckError> 
         Dictionary::Table { values: table.as_view().clone(), entries: 90 },
         Dictionary::Texts { offsets: offsets.as_view().clone(), bytes: words.as_view().clone() },
     ];
-    // Where the rows of each page lie, and their bits: an untouched gap before each.
+    // Destination of each page's rows and bits, with an untouched gap before each.
     let (mut places, mut end) = (Vec::new(), 0);
     for number in 0..pages {
         let values = end + GAP;
@@ -273,7 +273,7 @@ fn survive(device: &Device, pages: u64, batches: u64) -> Result<(), CheckError> 
         }
         same("the last gap", found[end - GAP..].iter().all(|byte| *byte == UNTOUCHED), true)?;
     }
-    // Sound pages are not only alike: integers with levels are what was written.
+    // Sound pages must not only agree with one another: integers with levels must equal the encoded values.
     let valid: Vec<bool> = (0..ROWS).map(|row| row % 7 != 3).collect();
     let mut next = 0_u64;
     let numbers = valid.iter().flat_map(|valid| {

@@ -1,4 +1,4 @@
-//! The claim about learning: sums over rows and draws are those of plain loops, to the last bit.
+//! Claim about learning: sums over rows, and draws, equal those of plain loops bit for bit.
 
 use millpond_memory::Device;
 use millpond_memory::checks::{CheckError, same};
@@ -20,7 +20,7 @@ fn bits(values: &[f64]) -> Vec<u64> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// Sums within chunks, then over chunks.
+/// Sums within chunks, then over the chunk sums.
 fn summed(rows: usize, count: usize, term: impl Fn(usize, usize) -> f64) -> Vec<f64> {
     let chunk = |of: usize, first: usize| (first..rows.min(first + CHUNK)).fold(0.0, |sum, row| sum + term(row, of));
     (0..count).map(|of| (0..rows).step_by(CHUNK).fold(0.0, |sum, first| sum + chunk(of, first))).collect()
@@ -39,7 +39,7 @@ pub(super) fn sums_and_draws(device: &Device) -> Result<(), CheckError> {
         let values = rig.upload(&bytes(&all))?;
         let numbers = Numbers::new(values.as_view().clone(), rows as u64, COLUMNS as u32, Rows::known(rows as u64))?;
 
-        // The first centre is a row, the others are drawn.
+        // The first centre is a given row; the others are drawn.
         let (mut chosen, mut centers, mut weights) = (rows / 2, vec![], vec![f64::INFINITY; rows]);
         let on_device = rig.upload(&(chosen as u64).to_le_bytes())?;
         let (starts, distances) = (rig.output(8 * COLUMNS * CLUSTERS)?, rig.output(8 * rows)?);
@@ -84,7 +84,7 @@ pub(super) fn sums_and_draws(device: &Device) -> Result<(), CheckError> {
     rig.base.finish()
 }
 
-/// The first row whose prefix sum exceeds its share; the first row where all weights are 0.
+/// The first row whose prefix sum exceeds its share of the total; row 0 if all weights are 0.
 fn drawn(weights: &[f64], u: f64) -> usize {
     let sums: Vec<f64> =
         weights.chunks(CHUNK).map(|chunk| chunk.iter().fold(0.0, |sum, weight| sum + weight)).collect();

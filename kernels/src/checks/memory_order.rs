@@ -1,17 +1,19 @@
-//! The claims about the order of memory between thread blocks, in the forms that sinks and scans use.
+//! Claims about memory order between thread blocks, in the forms that sinks and scans use.
 //!
 //! ```text
-//!   message passing     block A: data = 1; release flag = 1          block B: acquire flag; data       never flag 1, data 0
+//!   message passing     block A: data = 1; release flag = 1          block B: acquire flag; data        never 1 and 0
 //!   store buffering     block A: x = 1; fence.sc; read y             block B: y = 1; fence.sc; read x  never 0 and 0
-//!   coherence           block A: x = 1, 2, 3, …                      block B: x again and again        never less than before
-//!   look-back           block n: ticket, own sum, sums of the blocks before it, from the nearest back
+//!   coherence           block A: x = 1, 2, 3, …                      block B: reads x repeatedly       never decreases
+//!   look-back           block n: ticket, own sum, sums of the preceding blocks, nearest first
 //! ```
 //!
-//! Pairs     blocks 2n and 2n + 1, a thread of one against a thread of another warp of the other, over fresh words each round.
-//! Waits     readers look a bounded number of times: nothing depends on which blocks run at once. Only look-back waits, for
-//!           blocks that have their ticket already.
-//! A pass    proves little, a failure everything: that outcome is forbidden. That such checks can fail, the simulated device
-//!           shows: under a seed it gives relaxed loads old values, and stale messages are counted (`relaxed_messages`).
+//! Pairs     blocks 2n and 2n + 1: a thread of one with a thread in a different warp of the other, over fresh words
+//!           each round.
+//! Waits     readers poll a bounded number of times: nothing depends on which blocks run concurrently. Only look-back
+//!           waits, for blocks that already have their ticket.
+//! A pass    proves little; a failure proves a violation, since the outcome is forbidden. The simulated device shows
+//! that these checks can fail: under a seed, relaxed loads return old values, and stale messages are counted
+//! (`relaxed_messages`).
 
 use millpond_memory::checks::{CheckError, same};
 use millpond_memory::{Device, DeviceBuffer, Kernel};
@@ -23,17 +25,17 @@ use crate::{Launch, LaunchConfig};
 
 const THREADS: u32 = 128;
 const ROUNDS: u32 = 32;
-/// How often a reader looks for a flag.
+/// Polls of a flag per reader.
 const LOOKS: u32 = 16;
 
-/// A launch of each block pair, and how often.
+/// Block pairs per launch, and number of launches.
 struct Size {
     pairs: u32,
     launches: u32,
 }
 
 impl Size {
-    /// Two blocks for each multiprocessor, so that both of a pair run at once.
+    /// Two blocks per multiprocessor, so that both blocks of a pair run concurrently.
     fn of(device: &Device) -> Size {
         let pairs = device.limits().multiprocessors.max(1);
         Size { pairs, launches: 4 * pairs }
@@ -69,7 +71,7 @@ fn counted(rig: &Rig, wrong: &DeviceBuffer) -> Result<u32, CheckError> {
     Ok(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
 }
 
-/// A kernel of three buffers in which each round is done by the first blocks of the pairs one way and by the second another way.
+/// A kernel over three buffers. In each round the first block of every pair runs one body, the second block the other.
 fn paired(
     name: &str,
     pairs: u32,
@@ -82,7 +84,7 @@ fn paired(
     let (block, thread) = (f.block_index(), f.thread_index());
     let pair = f.shr(block, 1u32);
     let role = f.and(block, 1u32);
-    // The other block's thread of that number is in another warp.
+    // The thread with the mirrored index in the other block is in a different warp.
     let mirrored = f.sub(THREADS - 1, thread);
     let is_first = f.setp(Compare::Eq, role, 0u32);
     let own = f.select(is_first, thread, mirrored);
@@ -97,7 +99,7 @@ fn paired(
     f
 }
 
-/// Runs `body` for one word after the other.
+/// Runs `body` for one word after another.
 fn rounds(f: &mut FunctionBuilder, pairs: u32, at: Reg, body: impl FnOnce(&mut FunctionBuilder)) {
     let end = f.copy(Type::U32, ROUNDS);
     f.for_(0u32, end, 1u32, |f, _| {
@@ -111,12 +113,12 @@ fn count_wrong(f: &mut FunctionBuilder, wrong: Reg, when: Reg) {
     f.if_(when, |f| f.reduce(Atomic::Add, Space::Global, Type::U32, wrong, 1u32));
 }
 
-/// How a flag is set and looked at.
+/// Memory order of a flag's store and load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flag {
     Released,
     ByAtomics,
-    /// It tells nothing of the data, which is relaxed, too.
+    /// The flag is relaxed and does not order the data.
     Relaxed,
 }
 
@@ -128,7 +130,7 @@ pub(super) fn message_passing(device: &Device) -> Result<(), CheckError> {
     Ok(())
 }
 
-/// How many flags are seen before their data in one launch where nothing forbids it.
+/// Counts flags seen before their data, in one launch where no order forbids it.
 pub(super) fn relaxed_messages(device: &Device) -> Result<u32, CheckError> {
     stale_messages(device, Flag::Relaxed, 1)
 }
@@ -197,7 +199,7 @@ fn stale_messages(device: &Device, how: Flag, launches: u32) -> Result<u32, Chec
 pub(super) fn store_buffering(device: &Device) -> Result<(), CheckError> {
     let rig = Rig::new(device)?;
     let size = Size::of(device);
-    // Words of the first role, of the second, and what each of them saw.
+    // Words of the first role, words of the second role, and the values that each of them read.
     let side = |own: usize| {
         move |f: &mut FunctionBuilder, buffers: [Reg; 3], at: Reg| {
             let (mine, other) = (f.element(buffers[own], at, 4), f.element(buffers[1 - own], at, 4));
@@ -250,12 +252,12 @@ pub(super) fn coherence(device: &Device) -> Result<(), CheckError> {
     rig.base.finish()
 }
 
-/// What a status word says beside its sum, as in `cuda/lookback.cuh`.
+/// State bits of a status word, beside its sum, as in `cuda/lookback.cuh`.
 const SUM: u64 = 1 << 62;
 const PREFIX: u64 = 2 << 62;
 const VALUE: u64 = SUM - 1;
 
-/// The sum that block `ticket` brings.
+/// Sum that block `ticket` contributes.
 fn brought(ticket: u64) -> u64 {
     ticket * 3 + 1
 }

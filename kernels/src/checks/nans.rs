@@ -1,9 +1,10 @@
-//! The claims about NaN, infinity and zero: by instruction, as PTX promises, and by expression, as SQL's answers need them.
+//! Claims about NaN, infinity and zero: per instruction, as PTX specifies, and per expression, as SQL's answers
+//! require.
 //!
-//!   instructions   NaN where IEEE 754 has one, and no bits promised of it; else the bits that Rust gives
-//!   expressions    a NaN made of numbers is the negative quiet one, one operand that is NaN passes through with its sign
+//!   instructions   NaN where IEEE 754 has one, with unspecified bits; otherwise the bits of Rust's result
+//!   expressions    a NaN made from numbers is the negative quiet NaN; a NaN operand passes through with its sign
 //!
-//! Oracle   Rust's own arithmetic where the result is a number; of NaNs, constants.
+//! Oracle   Rust's own arithmetic for numbers; constants for NaNs.
 
 use millpond_memory::checks::{CheckError, same};
 use millpond_memory::{Device, DeviceBuffer};
@@ -40,11 +41,11 @@ const F64: [u64; 10] = [
     0x0000_0000_0000_0001,
 ];
 
-/// The NaN that x86 makes of numbers.
+/// The NaN that x86 makes from numbers.
 const MADE_F32: u32 = 0xffc0_0000;
 const MADE_F64: u64 = 0xfff8_0000_0000_0000;
 
-/// An instruction of two floats, and what it gives. NaN stands for any NaN.
+/// An instruction of two floats, and its expected result. NaN means any NaN.
 struct Operation<T> {
     name: &'static str,
     emit: fn(&mut FunctionBuilder, Reg, Reg) -> Reg,
@@ -89,10 +90,10 @@ fn pairs<T: Copy>(values: &[T]) -> Vec<(T, T)> {
     values.iter().flat_map(|a| values.iter().map(|b| (*a, *b))).collect()
 }
 
-/// What is made of two floats.
+/// Emits a function of two floats.
 type Emits<'a> = &'a dyn Fn(&mut FunctionBuilder, Reg, Reg) -> Reg;
 
-/// A kernel in which each thread takes one pair of floats and stores what each of the `emit`s makes of it.
+/// A kernel in which each thread reads one pair of floats and stores the result of every function of `emits`.
 fn table_kernel(ty: Type, emits: &[Emits<'_>]) -> FunctionBuilder {
     let mut f = FunctionBuilder::kernel("table");
     let (input, output) = (f.param("input", Type::U64), f.param("output", Type::U64));
@@ -111,7 +112,7 @@ fn table_kernel(ty: Type, emits: &[Emits<'_>]) -> FunctionBuilder {
     f
 }
 
-/// The words that a table's kernel stores.
+/// Words stored by a table kernel.
 fn table(rig: &Rig, ty: Type, input: &[u8], emits: &[Emits<'_>]) -> Result<Vec<u8>, CheckError> {
     let threads = input.len() / (2 * ty.bytes() as usize);
     let mut module = ModuleBuilder::new();
@@ -154,7 +155,7 @@ pub(super) fn instructions(device: &Device) -> Result<(), CheckError> {
     rig.base.finish()
 }
 
-/// Floats of one width as the other, and as integers. No integer is promised for a NaN.
+/// Converts floats of one width to the other, and to integers. The integer of a NaN is unspecified.
 fn conversions(rig: &Rig) -> Result<(), CheckError> {
     let narrow: Vec<u8> = pairs(&F32).iter().flat_map(|(a, b)| [a.to_le_bytes(), b.to_le_bytes()].concat()).collect();
     let wide: Vec<u8> = pairs(&F64).iter().flat_map(|(a, b)| [a.to_le_bytes(), b.to_le_bytes()].concat()).collect();
@@ -189,7 +190,7 @@ fn conversions(rig: &Rig) -> Result<(), CheckError> {
     Ok(())
 }
 
-/// What arithmetic gives of `a` and `b`, when it gives `number` of numbers: the NaN that is there, or the one that is made.
+/// Expected result for `a` and `b`, given the result `number` for numbers: the NaN operand, or the NaN that is made.
 macro_rules! expected {
     ($a:expr, $b:expr, $number:expr, $made:expr) => {
         match ($a.is_nan(), $b.is_nan()) {
@@ -227,7 +228,7 @@ pub(super) fn made_nans(device: &Device) -> Result<(), CheckError> {
     Ok(())
 }
 
-/// The left operands, then the right ones.
+/// Bytes of the left operands, and of the right ones.
 fn bytes<T: Copy + Into<u64>>(pairs: &[(T, T)]) -> [Vec<u8>; 2] {
     let width = size_of::<T>();
     let column =
@@ -235,7 +236,7 @@ fn bytes<T: Copy + Into<u64>>(pairs: &[(T, T)]) -> [Vec<u8>; 2] {
     [column(|pair| pair.0).collect(), column(|pair| pair.1).collect()]
 }
 
-/// The bits of + - * / of both columns, of the first one's root, and of the first one as a float of the other width.
+/// Bits of + - * / over both columns, of the square root of the first, and of the first as a float of the other width.
 fn computed(device: &Device, repr: Repr, columns: &[Vec<u8>; 2]) -> Result<Vec<Vec<u64>>, CheckError> {
     let rig = Rig::new(device)?;
     let cache = PipelineCache::new(device);

@@ -1,4 +1,4 @@
-//! The claim about pages of Parquet files: compressed, with NULLs, as numbers, codes and texts.
+//! Claim about pages of Parquet files: compressed, with NULLs, as numbers, codes and texts.
 
 use millpond_memory::checks::{CheckError, same};
 use millpond_memory::{Device, DeviceBuffer, DeviceView};
@@ -15,7 +15,7 @@ pub(super) fn varint(mut value: usize, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-/// Snappy, as far as bytes repeat those eight before them.
+/// Minimal Snappy: copies only runs that repeat the preceding eight bytes.
 pub(super) fn snappy(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     varint(bytes.len(), &mut out);
@@ -41,7 +41,7 @@ pub(super) fn snappy(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Runs of a repeated code, and bit-packed ones of 24 codes, in turn.
+/// Alternates repeated runs and bit-packed runs of 24 codes.
 pub(super) fn hybrid(codes: &[u32], width: u32) -> Vec<u8> {
     let mut out = Vec::new();
     for (number, codes) in codes.chunks(24).enumerate() {
@@ -105,7 +105,7 @@ pub(super) fn pages_become_columns(device: &Device) -> Result<(), CheckError> {
             made.page(first + 1, Encoding::Dictionary, codec, &valid, &[vec![7], hybrid(&codes, 7)].concat());
             made.page(first + 2, Encoding::Plain, codec, &valid, &plain);
         }
-        // A page that ends in the middle.
+        // A page that is truncated.
         made.page(6, Encoding::Plain, Codec::Snappy, &valid, &numbers);
         let cut = made.pages[6].bytes.end - 1;
         made.pages[6].bytes.end = cut;

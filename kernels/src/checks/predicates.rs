@@ -1,11 +1,12 @@
-//! The claims about predicates: formulas as the generator writes them, against truth tables of plain Rust.
+//! Claims about predicates: formulas as the generator writes them, against truth tables in plain Rust.
 //!
 //!   formula ─┬─► FunctionBuilder ─► tidy ─► 8 lanes, one for each assignment of a, b, c ─► a bit each ─┐
 //!            └─► Formula::truth over the same 8 assignments ───────────────────────────────────────────┴─► same
 //!
 //! Why      assemblers get some forms wrong: `docs/decisions/012-predicates-by-selp.md`.
-//! Inputs   come from memory, of each formula from another word, so that an assembler can neither fold nor share anything.
-//! SQL      the same for whole expressions over nullable columns, with SQL's three truth values.
+//! Inputs   are read from memory, each formula from a different word, so that an assembler can neither fold nor share
+//!          anything.
+//! SQL      whole expressions over nullable columns are tested likewise, with SQL's three truth values.
 
 use millpond_memory::checks::{CheckError, same};
 use millpond_memory::{Device, DeviceView};
@@ -17,7 +18,7 @@ use crate::codegen::ir::*;
 use crate::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, PipelineCache};
 use crate::{Launch, LaunchConfig};
 
-/// Formulas of one kernel, and kernels of one module: an assembler takes milliseconds for each.
+/// Formulas per kernel, and kernels per module: an assembler takes milliseconds per formula.
 const PER_KERNEL: usize = 64;
 const PER_MODULE: usize = 16;
 /// Assignments of three predicates.
@@ -80,7 +81,7 @@ impl Formula {
         }
     }
 
-    /// The inputs, their opposites, and what two of them make.
+    /// The inputs, their negations, and combinations of two inputs.
     fn terms() -> Vec<Formula> {
         let given = |input| Box::new(Given(input));
         let mut terms: Vec<Formula> = (0..3).flat_map(|input| [Given(input), Not(given(input))]).collect();
@@ -109,7 +110,7 @@ impl Formula {
     }
 }
 
-/// Numbers of a seed.
+/// Seeded random numbers.
 struct Source(u64);
 
 impl Source {
@@ -132,7 +133,7 @@ pub(super) fn some_formulas(device: &Device) -> Result<(), CheckError> {
     let mut source = Source(506);
     let all = choices_of_terms();
     let (c, a) = (|| Box::new(Given(0)), || Box::new(Given(1)));
-    // The form that a CASE once had, by a choice and by logic.
+    // A former translation of CASE: a choice, and the same in AND, OR and NOT.
     let mut formulas = vec![
         Choose(Box::new([Given(0), Given(1), Or(c(), a())])),
         Or(Box::new(And(c(), a())), Box::new(And(Box::new(Not(c())), Box::new(Or(c(), a()))))),
@@ -179,7 +180,7 @@ fn follow_their_tables(device: &Device, formulas: &[Formula]) -> Result<(), Chec
     rig.base.finish()
 }
 
-/// Each thread computes all formulas for its assignment.
+/// Each thread evaluates all formulas for its assignment.
 fn formulas_kernel(name: &str, formulas: &[Formula]) -> FunctionBuilder {
     let mut f = FunctionBuilder::kernel(name);
     let (input, output) = (f.param("input", Type::U64), f.param("output", Type::U64));
@@ -202,7 +203,7 @@ fn formulas_kernel(name: &str, formulas: &[Formula]) -> FunctionBuilder {
     f
 }
 
-/// A truth value of a row: three nullable booleans, one that is never NULL, two nullable integers.
+/// A truth value of a row with three nullable booleans, one boolean that is never NULL, and two nullable integers.
 #[derive(Debug, Clone)]
 enum Truth {
     Column(usize),
@@ -231,7 +232,7 @@ struct Row {
     numbers: [Option<i64>; NUMBERS],
 }
 
-/// Every combination of NULL, false and true, with numbers beside.
+/// Every combination of NULL, false and true, with numbers.
 fn rows() -> Vec<Row> {
     let boolean = |of: usize| [None, Some(false), Some(true)][of % 3];
     let number = |of: usize| [None, Some(1), Some(3)][of % 3];
@@ -257,7 +258,7 @@ fn relate<T: PartialOrd>(op: Comparison, a: Option<T>, b: Option<T>) -> Option<b
     }
 }
 
-/// The comparisons that are tried, and the tests.
+/// The tested comparisons and null tests.
 const COMPARISONS: [Comparison; 6] = [
     Comparison::Equal,
     Comparison::NotEqual,
@@ -418,7 +419,7 @@ pub(super) fn choices(device: &Device) -> Result<(), CheckError> {
     let (b, d) = (|| Truth::Column(0), || Truth::Column(3));
     let v = || Number::Column(0);
     let otherwise = || Some(Box::new(v()));
-    // CASE WHEN b THEN v WHEN b THEN 3 ELSE v END was once NULL on a GPU where b is not true, and so may be its kin.
+    // CASE WHEN b THEN v WHEN b THEN 3 ELSE v END once gave NULL on a GPU where b is not true; variants may fail, too.
     let mut numbers = vec![
         Number::Case(vec![(b(), v()), (b(), Number::Constant(3))], otherwise()),
         Number::Case(vec![(b(), v()), (d(), Number::Constant(3))], otherwise()),
@@ -439,7 +440,7 @@ pub(super) fn choices(device: &Device) -> Result<(), CheckError> {
         let bits: Vec<bool> = rows.iter().map(|row| row.booleans[i] == Some(true)).collect();
         columns.push(column(packed(&bits), rows.iter().map(|row| row.booleans[i].is_some()).collect())?);
     }
-    // This one is never NULL.
+    // The last column is never NULL.
     if let Some(Some(last)) = columns.last_mut() {
         last.validity = None;
     }

@@ -1,4 +1,4 @@
-//! The claims about texts: searched, cut, measured, and copied to dense bytes; made, and keys of groups.
+//! Claims about texts: search, slices, lengths, packing to dense bytes, creation, and use as group keys.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, LookupInput, 
 use crate::regex::{Automata, automata};
 use crate::text::{self, Working};
 
-/// The pattern `%ond%w_e%`, as the kernels take it, and as a search of plain Rust.
+/// The pattern `%ond%w_e%`, in the kernels' format and as a search in plain Rust.
 const PATTERN: [u8; 9] = [ANY_CHARACTERS, b'o', b'n', b'd', ANY_CHARACTERS, b'w', ONE_CHARACTER, b'e', ANY_CHARACTERS];
 
 fn matches(text: &str) -> bool {
@@ -32,7 +32,7 @@ fn texts(rows: usize) -> Vec<Option<String>> {
     (0..rows).map(one).collect()
 }
 
-/// Offsets and bytes.
+/// Offsets, then bytes.
 fn stored(texts: &[Option<String>]) -> Vec<u8> {
     let mut at = (texts.len() as u32 + 1) * 4;
     let mut offsets = at.to_le_bytes().to_vec();
@@ -81,7 +81,7 @@ fn packed_texts(
     Ok((0..count).map(row).collect())
 }
 
-/// A pipeline over one column of texts that may be NULL, and constant texts.
+/// A pipeline over one nullable text column and constant texts.
 fn over_texts(graph: &Graph, constants: usize, sink: SinkSpec) -> PipelineSpec {
     let ty = Ty::new(Repr::Text);
     PipelineSpec {
@@ -133,7 +133,7 @@ pub(super) fn texts_are_searched_and_cut(device: &Device) -> Result<(), CheckErr
     rig.base.finish()
 }
 
-/// A table of constant texts.
+/// Lookup tables of the constant texts.
 fn constants(rig: &Rig, texts: &[&[u8]]) -> Result<Vec<LookupInput>, CheckError> {
     let table = |text: &&[u8]| {
         let mut table = [8_u32, 8 + text.len() as u32].iter().flat_map(|at| at.to_le_bytes()).collect::<Vec<_>>();
@@ -190,7 +190,7 @@ pub(super) fn texts_are_made_and_grouped(device: &Device) -> Result<(), CheckErr
         let made = texts.iter().map(|text| text.as_ref().map(|text| format!("{}wée{}", becomes(text), matched(text))));
         same(&format!("texts made of {rows}"), packed_texts(&rig, &output, &layout, 0, &reached)?, made.collect())?;
 
-        // Two launches into one table: the second finds the texts of the first.
+        // Two launches into one table: the second finds the keys of the first.
         let state_layout = grouping.state_layout(2 * rows as u64)?;
         let state = DeviceBuffer::zeroed(state_layout.bytes, rig.stream(), &rig.base.pool)?;
         let mut expected: BTreeMap<Option<String>, u64> = BTreeMap::new();

@@ -1,11 +1,11 @@
-//! Every instruction form, held against the results that `vectors/recorded.bin` has of a GPU.
+//! Compares every instruction form with the results in `vectors/recorded.bin`, recorded on a GPU.
 
 use millpond_memory::Device;
 use millpond_memory::checks::CheckError;
 
 use crate::vectors;
 
-/// How many of the vectors that differ an error names.
+/// Maximum number of differing vectors that an error lists.
 const NAMED: usize = 5;
 
 pub(super) fn instructions_give_the_recorded_values(device: &Device) -> Result<(), CheckError> {

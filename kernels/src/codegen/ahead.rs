@@ -1,19 +1,19 @@
-//! How many rows a thread of an aggregate loads before it looks at any of them, and which of their columns.
+//! Number of rows that a thread of an aggregate loads ahead of their use, and their columns.
 //!
-//!   bytes in flight = resident threads · bytes per row · rows ahead  ≥  what the memory needs to run at its speed
+//!   bytes in flight = resident threads · bytes per row · rows ahead  ≥  the bytes that saturate the memory bandwidth
 //!
-//!   narrow columns, or few threads beside large bins   ──►   more rows ahead, up to four
-//!   several conditions in the filters                  ──►   only their columns; the others when a row has passed
+//!   narrow columns, or few threads due to large bins   ──►   more rows ahead, up to four
+//!   several conditions in the filters                  ──►   only the filters' columns; others after a row has passed
 //!
-//! Hash tables wait for atomics, not for loads: one row at a time.
+//! Hash tables are limited by atomics, not by loads: one row at a time.
 
 use super::ir::*;
 use super::sink::cells::AggregatePlan;
 use crate::tune;
 
-/// What a thread loads before it looks at any of it: several rows, so that enough bytes are on their way.
+/// Rows and columns that a thread loads ahead, so that enough bytes are in flight.
 pub(crate) struct RowAhead {
-    /// 1: a row at a time, each column where it is used.
+    /// Rows loaded ahead; 1: each column is loaded where it is used.
     pub rows: u32,
     pub columns: Vec<u32>,
 }
@@ -24,12 +24,12 @@ impl RowAhead {
         let SinkSpec::Aggregate(aggregate) = &spec.sink else { return one };
         let plan = AggregatePlan::new(&spec.graph, aggregate);
         let bins = match plan.regime {
-            // Atomics, not loads, are what a hash table waits for.
+            // A hash table is limited by atomics, not by loads.
             Regime::Hash => return one,
             Regime::Private | Regime::Block => plan.shared_bytes(),
             Regime::Scalar | Regime::Direct => 0,
         };
-        // Several conditions together let few rows through, and what only those need is loaded late.
+        // Several conditions together pass few rows: columns that only passing rows need are loaded late.
         let selective = spec.filters.iter().map(|&filter| conditions(&spec.graph, filter)).sum::<u32>() > 1;
         let columns = if selective { spec.graph.columns(&spec.filters) } else { spec.used_columns() };
         let bytes = columns.iter().map(|&i| spec.columns.get(i as usize).map_or(0, |c| c.physical.width().max(1)));
@@ -47,7 +47,7 @@ impl RowAhead {
     }
 }
 
-/// Conditions that a filter joins by AND.
+/// Number of conditions that a filter combines with AND.
 fn conditions(graph: &Graph, filter: NodeId) -> u32 {
     match graph.node(filter) {
         Node::And { left, right } => conditions(graph, *left) + conditions(graph, *right),

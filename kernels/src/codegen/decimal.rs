@@ -1,11 +1,12 @@
-//! Decimals by arrow's rules, written as integer nodes: scales become constants, checks vanish where ranges prove them.
+//! Decimals by arrow's rules, written as integer nodes: scales become constants, proven checks disappear.
 //!
 //!   DECIMAL(15, 2) * DECIMAL(15, 2)     n0 * n1, scale 4                          checked at 128 bits unless proven
-//!   DECIMAL(15, 2) / DECIMAL(15, 2)     (n0 * 10^6) / n1, scale 6                 truncated; by zero is an error
+//!   DECIMAL(15, 2) / DECIMAL(15, 2)     (n0 * 10^6) / n1, scale 6                 truncated; by zero: an error
 //!   CAST(d AS DECIMAL(10, 1))           n0 / 10, halves away from zero            checked against 10 digits
 //!
 //! Width     a decimal's representation is `I128` (Decimal128), `I64` (Decimal64) or `I32` (Decimal32).
-//! Overflow  arrow checks the width of the representation, not the precision, in arithmetic; the precision in casts.
+//! Overflow  in arithmetic arrow checks the width of the representation, not the precision; in casts it checks the
+//!           precision.
 //! After     arrow-arith `numeric.rs` (decimal_op) and arrow-cast `decimal.rs`.
 
 use super::graph::*;
@@ -22,19 +23,19 @@ impl Decimal {
         Self { precision, scale }
     }
 
-    /// The values that the precision allows.
+    /// Range of values with this precision.
     pub fn range(self) -> Range {
         let high = power(u32::from(self.precision)).map_or(i128::MAX, |power| power - 1);
         Range { low: -high, high }
     }
 }
 
-/// 10^exponent, if 128 bits hold it.
+/// 10^exponent, if it fits 128 bits.
 fn power(exponent: u32) -> Option<i128> {
     10_i128.checked_pow(exponent)
 }
 
-/// The most digits and the largest scale of a representation.
+/// Maximum number of digits, and maximum scale, of a representation.
 fn most_digits(repr: Repr) -> u8 {
     match repr {
         Repr::I32 => 9,
@@ -47,7 +48,7 @@ impl Graph {
     /// `left op right`, and the type of the result.
     ///
     /// # Errors
-    /// If the operands are not decimals of one representation, or the scales have no common power of ten.
+    /// If the operands are not decimals of one representation, or no power of ten aligns the scales.
     pub fn decimal_arithmetic(
         &mut self,
         op: Arithmetic,
@@ -90,10 +91,11 @@ impl Graph {
         }
     }
 
-    /// A decimal as another decimal type, in representation `repr`. `overflow` is `Fail` for CAST and `Null` for TRY_CAST.
+    /// Casts a decimal to another decimal type, in representation `repr`. `overflow` is `Fail` for CAST and `Null` for
+    /// TRY_CAST.
     ///
     /// # Errors
-    /// If the operand is no decimal, or the scale grows beyond all digits.
+    /// If the operand is not a decimal, or the scale exceeds the maximum.
     pub fn decimal_to_decimal(
         &mut self,
         of: NodeId,
@@ -118,7 +120,7 @@ impl Graph {
         let own = self.ty(of).repr;
         let Some(divisor) = power(shift.unsigned_abs()).filter(|_| shift.unsigned_abs() <= u32::from(most_digits(own)))
         else {
-            // Everything rounds to zero; NULL stays NULL.
+            // All values round to zero; NULL stays NULL.
             let zero = self.integer(0, repr);
             if !self.ty(of).nullable {
                 return Ok(zero);
@@ -135,7 +137,7 @@ impl Graph {
     /// An integer as a decimal in representation `repr`.
     ///
     /// # Errors
-    /// If the operand is no integer, or 10^scale does not fit.
+    /// If the operand is not an integer, or 10^scale does not fit.
     pub fn integer_to_decimal(
         &mut self,
         of: NodeId,
@@ -156,7 +158,7 @@ impl Graph {
     /// A decimal as an integer, truncated.
     ///
     /// # Errors
-    /// If the operand is no decimal.
+    /// If the operand is not a decimal.
     pub fn decimal_to_integer(
         &mut self,
         of: NodeId,
@@ -173,10 +175,11 @@ impl Graph {
         self.convert(node, repr, overflow)
     }
 
-    /// A decimal as a float: the integer rounded to `F64`, divided by the power of ten, rounded to `F32` if that is asked for.
+    /// A decimal as a float: the integer rounded to `F64`, divided by the power of ten, then rounded to `F32` for that
+    /// `repr`.
     ///
     /// # Errors
-    /// If the operand is no decimal.
+    /// If the operand is not a decimal.
     pub fn decimal_to_float(&mut self, of: NodeId, from: Decimal, repr: Repr) -> Result<NodeId, GraphError> {
         let mut node = self.convert(of, Repr::F64, Overflow::Wrap)?;
         if from.scale != 0 {
@@ -189,7 +192,7 @@ impl Graph {
     /// A float as a decimal: times the power of ten, rounded half away from zero.
     ///
     /// # Errors
-    /// If the operand is no float.
+    /// If the operand is not a float.
     pub fn float_to_decimal(
         &mut self,
         of: NodeId,
@@ -205,7 +208,7 @@ impl Graph {
         self.check(node, to.range(), overflow)
     }
 
-    /// The average from a sum and a count: `sum * 10^(to.scale - sum.scale) / count`, truncated. NULL where the count is 0.
+    /// Average from a sum and a count: `sum * 10^(to.scale - sum.scale) / count`, truncated. NULL if the count is 0.
     ///
     /// # Errors
     /// If the operands are not integers, or the scale shrinks.
@@ -221,22 +224,22 @@ impl Graph {
         let count = self.convert(count, repr, Overflow::Fail)?;
         let zero = self.integer(0, repr);
         let count = self.null_if(count, zero)?;
-        // NULL counts are gone from the valid rows, so that the division cannot fail.
+        // A count of 0 is NULL by now, so the division cannot fail in a valid row.
         let most = self.ty(count).bounds().map_or(i128::MAX, |bounds| bounds.high.max(1));
         let count = self.assume(count, Range { low: 1, high: most });
         let node = self.arithmetic(Arithmetic::Divide, sum, count, Overflow::Fail)?;
         self.check(node, to.range(), Overflow::Fail)
     }
 
-    /// Both operands times their powers of ten. Arrow computes a row only where both are valid, so that one which would
-    /// overflow beside a NULL does not.
+    /// Multiplies both operands by their powers of ten. Arrow computes only rows where both are valid, so a
+    /// multiplication beside a NULL must not overflow.
     fn scale_both(&mut self, left: NodeId, right: NodeId, shifts: (i32, i32)) -> Result<(NodeId, NodeId), GraphError> {
         let beside = |graph: &mut Self, node: NodeId, of: NodeId, other: NodeId| {
             if !graph.fails(node) || !graph.ty(other).nullable {
                 return Ok(node);
             }
             let mut valid = graph.test(Test::IsNotNull, other)?;
-            // The operand itself is computed, and may fail, in every row: the condition is where every row comes by.
+            // The operand may fail in every row, so every row must evaluate it: the condition includes it.
             if graph.can_fail(of) {
                 let own = graph.test(Test::IsNotNull, of)?;
                 valid = graph.and(own, valid)?;

@@ -1,7 +1,7 @@
-//! Functions that expressions call: a `.func` of PTX with the types of its arguments and of its result.
+//! Functions that expressions call: a PTX `.func` with the types of its arguments and its result.
 //!
 //!   math_sin(F64) -> F64              call (r), math_sin, (x)                          compiled from cuda/math.cu
-//!   haversine(F64, …) -> F64          call (r), haversine, (a, b, c, d)                somebody's own PTX, checked here
+//!   haversine(F64, …) -> F64          call (r), haversine, (a, b, c, d)                user PTX, checked here
 //!
 //! | type                        | as an argument              | as a result                                      |
 //! | --------------------------- | --------------------------- | ------------------------------------------------ |
@@ -11,9 +11,10 @@
 //! | F32, F64                    | 32, 64 bits                 | 32, 64 bits                                      |
 //! | I128                        | 16 bytes, aligned to 16     | 16 bytes, aligned to 16                          |
 //!
-//! NULL     a strict function is not called where an argument is NULL, and gives NULL there. One that sees NULL gets 32 bits
-//!          behind each argument (1: valid) and returns bytes: the value, then at byte 8 (16 for I128) 32 bits that say
-//!          whether the result is valid; 16 bytes in all, 32 for I128. That is how C passes `struct { T value; unsigned valid; }`.
+//! NULL     a strict function is not called if an argument is NULL; the result is then NULL. A function that sees NULL
+//!          gets 32 bits after each argument (1: valid) and returns bytes: the value, then at byte 8 (16 for I128) 32
+//!          bits with the validity of the result; 16 bytes in total, 32 for I128. C passes `struct { T value; unsigned
+//!          valid; }` in this way.
 //! Errors   a function cannot raise one.
 
 use std::collections::HashMap;
@@ -25,12 +26,12 @@ use millpond_ptx::build::{Callee, ModuleBuilder, fingerprint};
 
 use super::graph::{Graph, GraphError, Node, NodeId, Repr, Ty};
 
-/// What a function is told of NULL.
+/// Treatment of NULL arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Nulls {
     /// An argument that is NULL makes the result NULL.
     Strict,
-    /// The function gets every argument's validity, and says whether its result is valid.
+    /// The function gets the validity of every argument, and returns that of its result.
     Seen,
 }
 
@@ -44,11 +45,11 @@ pub struct Function {
     pub nulls: Nulls,
 }
 
-/// Why PTX is no function that expressions can call.
+/// Reason why PTX is not a function that expressions can call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FunctionError {
-    /// The text breaks a rule of PTX.
+    /// The text violates a rule of PTX.
     #[error("line {line}: {message}")]
     Ptx { line: u32, message: String },
     #[error("the PTX has no .func {name}; it has {found}")]
@@ -61,17 +62,17 @@ pub enum FunctionError {
     Target { found: String },
     #[error("texts cannot be passed to functions")]
     Text,
-    /// A function of another module is called, or a variable of one is used.
+    /// The function calls a function, or uses a variable, that the module does not define.
     #[error("{0}")]
     Incomplete(String),
 }
 
 impl Function {
-    /// Parses and checks `text`, and finds the `.func` called `name` in it.
+    /// Parses and checks `text`, and finds the `.func` `name` in it.
     ///
     /// # Errors
-    /// [`FunctionError`], with the line: the text is no PTX, or has no such function with a body, or its parameters are not as
-    /// `arguments`, `result` and `nulls` say, or it needs what the text does not hold.
+    /// [`FunctionError`], with the line: the text is not valid PTX, has no such function with a body, its parameters do
+    /// not match `arguments`, `result` and `nulls`, or it needs a definition that the text lacks.
     pub fn from_ptx(
         text: &str,
         name: &str,
@@ -87,7 +88,7 @@ impl Function {
         millpond_ptx::check(&module).map_err(broken)?;
         let fingerprint = fingerprint(&module);
         let function = Self::from_module(Arc::new(module), fingerprint, name, arguments, result, nulls)?;
-        // Whatever it needs must come with it.
+        // All definitions that it needs must be in the text.
         let incomplete = |error: millpond_ptx::PtxError| FunctionError::Incomplete(error.message().to_string());
         function.paste(&mut ModuleBuilder::new()).map_err(incomplete)?;
         Ok(function)
@@ -171,18 +172,18 @@ impl Function {
         &self.name
     }
 
-    /// Merges the function, with what it needs, into a module that is being built.
+    /// Pastes the function and its dependencies into a module under construction.
     ///
     /// # Errors
-    /// [`millpond_ptx::PtxError::Rule`] if something that it needs is missing, which making it has ruled out.
+    /// [`millpond_ptx::PtxError::Rule`] if a dependency is missing, which the constructor has excluded.
     pub(crate) fn paste(&self, into: &mut ModuleBuilder) -> Result<Callee, millpond_ptx::PtxError> {
         into.paste_known(&self.module, self.fingerprint, &self.name)
     }
 
-    /// Whether the function's PTX is of a sort that the interpreter runs.
+    /// Checks that the interpreter supports the function's PTX.
     ///
     /// # Errors
-    /// [`FunctionError::Ptx`] with the first instruction that it does not know.
+    /// [`FunctionError::Ptx`] with the first unsupported instruction.
     pub fn interpretable(&self) -> Result<(), FunctionError> {
         let unknown = |error: &dyn std::fmt::Display| FunctionError::Ptx { line: 0, message: error.to_string() };
         millpond_ptx::interpret::Image::load(&self.module).map(|_| ()).map_err(|error| unknown(&error))
@@ -212,7 +213,7 @@ impl Hash for Function {
     }
 }
 
-/// How a value crosses the border of a function.
+/// Form in which a value is passed or returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
     Word(u32),
@@ -253,7 +254,7 @@ fn described(own: &Variable) -> String {
     format!("a .param .{}{dims}", own.ty.name())
 }
 
-/// Functions of floats and integers compiled from `cuda/math.cu`.
+/// Functions of floats and integers, compiled from `cuda/math.cu`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Math {
     Acos,
@@ -277,11 +278,11 @@ pub enum Math {
     Sinh,
     Tan,
     Tanh,
-    /// Of two `I64`; -1 where it does not fit.
+    /// Of two `I64`; -1 if the result does not fit.
     Gcd,
-    /// Of two `I64`; -1 where it does not fit.
+    /// Of two `I64`; -1 if the result does not fit.
     Lcm,
-    /// Of an `I64`; -1 where it does not fit or is not defined.
+    /// Of an `I64`; -1 if the result does not fit or is undefined.
     Factorial,
 }
 
@@ -364,10 +365,11 @@ impl Math {
 }
 
 impl Graph {
-    /// Calls `function`. A strict one gives NULL where an argument is NULL; one that sees NULL may give NULL anywhere.
+    /// Calls `function`. A strict function gives NULL for a NULL argument; one that sees NULL may give NULL for any
+    /// row.
     ///
     /// # Errors
-    /// If the arguments are not as many, or not of the representations, that the function takes.
+    /// If the number or the representations of the arguments do not match the function.
     pub fn call(&mut self, function: &Arc<Function>, arguments: &[NodeId]) -> Result<NodeId, GraphError> {
         if let Some(unknown) = arguments.iter().find(|id| !self.contains(**id)) {
             return Err(GraphError::UnknownNode(unknown.0));
@@ -385,10 +387,10 @@ impl Graph {
         Ok(self.push(node, Ty::new(function.result).nullable(nullable)))
     }
 
-    /// Calls a compiled function of numbers. Single precision is widened, and the result rounded once.
+    /// Calls a compiled math function. `F32` arguments are widened, and the result is rounded once.
     ///
     /// # Errors
-    /// If the arguments are not floats of one width, or for the functions of integers not `I64`.
+    /// If the arguments are not floats of one width, or not `I64` for integer functions.
     pub fn math(&mut self, math: Math, arguments: &[NodeId]) -> Result<NodeId, GraphError> {
         use super::graph::Overflow::Wrap;
         let single = arguments.iter().all(|id| self.contains(*id) && self.ty(*id).repr == Repr::F32);

@@ -3,13 +3,16 @@
 //!   l_extendedprice * (1 - l_discount)          n0 column 0   n1 literal 0   n2 column 1
 //!                                               n3 = n1 - n2      n4 = n0 * n3
 //!
-//! Types    `Repr` fixes meaning (where a value wraps, where it overflows); the proven range fixes the width it is computed in.
-//!          Dates are `I32` days, times, timestamps and durations `I64`, decimals `I128` scaled integers whatever their
-//!          precision (`I32` or `I64` for Decimal32 and Decimal64), dictionary strings `U32` codes, other strings `Text`.
-//! NULL     a value at a NULL row is unspecified: it may lie outside its range and never raises an error. A text can be read.
-//! Errors   `Overflow::Fail` raises the error flag, for valid rows that reach the node; `Overflow::Null` gives NULL instead.
+//! Types    `Repr` determines the meaning (where a value wraps, where it overflows); the proven range determines the
+//!          computed width. Dates are `I32` days; times, timestamps and durations `I64`; decimals `I128` scaled
+//!          integers of any precision (`I32` or `I64` for Decimal32 and Decimal64); dictionary strings `U32` codes;
+//!          other strings `Text`.
+//! NULL     the value of a NULL row is unspecified: it may be outside its range, and never raises an error. A text is
+//!          readable.
+//! Errors   `Overflow::Fail` raises the error flag for valid rows that reach the node; `Overflow::Null` gives NULL
+//!          instead.
 //! Sharing  equal nodes are one node, so a common subexpression is computed once per row.
-//! Literals are parameters. Their range may be given, and is then part of the structure: give digits, not the value.
+//! Literals are parameters. A range of a literal is part of the structure: give its number of digits, not its value.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +24,7 @@ use super::ir::ErrorCode;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u32);
 
-/// What a value means, and where it wraps or overflows. How wide it is computed follows from its range.
+/// Meaning of a value, and the point where it wraps or overflows. Its range determines the computed width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Repr {
     Bool,
@@ -36,7 +39,7 @@ pub enum Repr {
     I128,
     F32,
     F64,
-    /// A string: where its bytes are, and how many. Bytes compare as unsigned numbers.
+    /// A string: address and length. Bytes compare as unsigned numbers.
     Text,
 }
 
@@ -47,27 +50,27 @@ pub struct Range {
     pub high: i128,
 }
 
-/// The type of a node: its meaning, whether it can be NULL, and what is proven about valid values.
+/// Type of a node: its meaning, its nullability, and the proven facts about valid values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ty {
     pub repr: Repr,
     pub nullable: bool,
-    /// Bounds of every valid value; `None` means whatever `repr` holds. Integers only.
+    /// Bounds of every valid value; `None`: the bounds of `repr`. Integers only.
     pub range: Option<Range>,
 }
 
-/// What happens to a valid row whose result does not fit.
+/// Treatment of a valid row whose result does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Overflow {
     /// Wraps at the width of `repr`, as DataFusion's integers do.
     Wrap,
     /// Raises the error flag.
     Fail,
-    /// Becomes NULL (TRY_CAST).
+    /// The result is NULL (TRY_CAST).
     Null,
 }
 
-/// Two numbers in, one out. Division and remainder truncate; by zero they raise the error flag (floats follow IEEE 754).
+/// Binary arithmetic. Division and remainder truncate; a zero divisor raises the error flag (floats follow IEEE 754).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Arithmetic {
     Add,
@@ -77,7 +80,7 @@ pub enum Arithmetic {
     Remainder,
 }
 
-/// Integer operations on bits; shift counts are taken modulo the width, as arrow does.
+/// Bitwise operations on integers; shift counts are taken modulo the width, as in arrow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Bitwise {
     And,
@@ -87,7 +90,7 @@ pub enum Bitwise {
     ShiftRight,
 }
 
-/// Floats compare in IEEE total order with -0.0 equal to 0.0, as DataFusion does.
+/// Comparison of two values. Floats compare in IEEE total order with -0.0 equal to 0.0, as in DataFusion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Comparison {
     Equal,
@@ -100,11 +103,11 @@ pub enum Comparison {
     Distinct,
     /// IS NOT DISTINCT FROM: never NULL.
     NotDistinct,
-    /// As `Equal`, but floats are equal only bit by bit: IN, NULLIF and `CASE x WHEN` compare so.
+    /// As `Equal`, but floats are equal only if their bits are: for IN, NULLIF and `CASE x WHEN`.
     Identical,
 }
 
-/// Tests that are never NULL.
+/// Tests whose result is never NULL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Test {
     IsNull,
@@ -115,7 +118,7 @@ pub enum Test {
     IsNotFalse,
 }
 
-/// How a division by a constant rounds.
+/// Rounding of a division by a constant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Rounding {
     /// Towards zero.
@@ -137,7 +140,7 @@ pub enum TimeUnit {
 }
 
 /// Fields of a date or timestamp. Results are `I32`, except `Nanosecond` (`I64`) and `Epoch` (`F64`). Dates outside the
-/// calendar's years -262143 … 262142 have no fields: NULL.
+/// calendar's years -262143 … 262142 have no fields: the result is NULL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DatePart {
     Year,
@@ -156,7 +159,7 @@ pub enum DatePart {
     Minute,
     /// Whole seconds of the minute.
     Second,
-    /// Seconds of the minute with their fraction, in whole milliseconds; the next two likewise.
+    /// Seconds of the minute with their fraction, in whole milliseconds; the next two likewise in their units.
     Millisecond,
     Microsecond,
     Nanosecond,
@@ -164,7 +167,7 @@ pub enum DatePart {
     Epoch,
 }
 
-/// Start of a period.
+/// Start of a period, for `date_trunc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DateGrain {
     Microsecond,
@@ -188,18 +191,18 @@ pub enum FloatFunction {
     Truncate,
     /// Halves away from zero.
     Round,
-    /// The nearest number of 16 bits, ties to the even one, as the `F32` that it is. `F32` alone.
+    /// The nearest 16-bit float, ties to even, represented as `F32`. For `F32` only.
     Narrow,
 }
 
 /// Functions of strings. Characters are UTF-8 code points and counted from 1; patterns and sets are texts themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TextFunction {
-    /// Text and pattern: LIKE, where the pattern has [`ANY_CHARACTERS`] for `%` and [`ONE_CHARACTER`] for `_`. `Bool`.
+    /// Text and pattern: LIKE, with [`ANY_CHARACTERS`] for `%` and [`ONE_CHARACTER`] for `_` in the pattern. `Bool`.
     Like,
-    /// The same whatever the case. The pattern is ASCII, its letters small. `Bool`.
+    /// Text and pattern: ILIKE. The pattern is lower-case ASCII. `Bool`.
     LikeAnyCase,
-    /// Text and what it is to begin with, end with or contain. `Bool`.
+    /// Text and the prefix, suffix or substring to test for. `Bool`.
     StartsWith,
     EndsWith,
     Contains,
@@ -207,87 +210,90 @@ pub enum TextFunction {
     Bytes,
     /// The number of characters (`I64`).
     Characters,
-    /// Text and pattern: the character where it first begins, 0 where it does not occur (`I64`).
+    /// Text and substring: position of the first occurrence in characters, 0 if there is none (`I64`).
     Position,
-    /// Text, the first character (`I64`), how many (`I64`). Those before the first do not exist but count. Raises the error
-    /// flag where the number is negative. `Text`.
+    /// Text, first character (`I64`), length (`I64`). Positions before the first character count towards the length. A
+    /// negative length raises the error flag. `Text`.
     Substring,
-    /// Text and a number (`I64`): the first characters, or all but so many of the last if it is negative. `Text`.
+    /// Text and a number (`I64`): that many first characters; if negative, all except that many last characters.
+    /// `Text`.
     Left,
-    /// The same from the other end.
+    /// As `Left`, from the end.
     Right,
-    /// Text, and the bytes (`I64`) where a part of it begins and ends: that part. Both lie within the text, in this order. `Text`.
+    /// Text, begin and end (`I64`) in bytes: that part. Both are within the text and in order. `Text`.
     Slice,
-    /// Text and a set of characters that are taken away at the beginning, the end, or both. `Text`.
+    /// Text and a set of characters to remove at the beginning, the end, or both. `Text`.
     TrimStart,
     TrimEnd,
     TrimBoth,
-    /// The eight bytes from `8 * index` on, as a number that orders as they do (`U64`); those behind the end are 0.
+    /// Eight bytes from byte `8 * index` on, as a number that sorts as they do (`U64`); bytes after the end are 0.
     Word {
         index: u32,
     },
     /// A hash of the bytes (`U64`).
     Hash,
-    /// Text, delimiter, a number (`I64`) from 1, or from the end below 0: that part. Raises the error flag where the number is
-    /// 0 or the delimiter has no bytes. `Text`.
+    /// Text, delimiter, and the number of a part (`I64`), from 1, or negative from the end. A number of 0 or an empty
+    /// delimiter raises the error flag. `Text`.
     SplitPart,
-    /// The number of the first character, or 0 (`I32`).
+    /// Code point of the first character, or 0 (`I32`).
     Code,
-    /// The integer that the text is in decimal digits (`I64`); else the overflow.
+    /// The integer that the text spells in decimal digits (`I64`); any other text overflows.
     ToInteger(Overflow),
-    /// Any number of texts, one behind the other. NULLs are left out, or, where `strict`, make it NULL. `Text`, made.
+    /// Concatenation of any number of texts. NULLs are skipped; if `strict`, they make the result NULL. `Text`, new.
     Concatenate {
         strict: bool,
     },
-    /// A separator and any number of texts, NULLs left out; NULL where the separator is. `Text`, made.
+    /// A separator and any number of texts (CONCAT_WS): NULL texts are skipped; a NULL separator gives NULL. `Text`,
+    /// new.
     Join,
-    /// Text, and [`case_table`](crate::text::case_table). Raises the error flag where the table does not know. `Text`, made.
+    /// Text and its [`case_table`](crate::text::case_table). A character unknown to the table raises the error flag.
+    /// `Text`, new.
     Upper,
     Lower,
-    /// Words with a capital first. Raises the error flag beyond ASCII. `Text`, made.
+    /// Capitalizes the first letter of each word. Non-ASCII characters raise the error flag. `Text`, new.
     Capitals,
     Reverse,
-    /// Text, what is sought, and what comes in its place. `Text`, made.
+    /// Text, substring, and its replacement. `Text`, new.
     Replace,
-    /// Text and the [automata](crate::regex::automata) of a regular expression: whether it matches somewhere. Raises the error flag
-    /// where they cannot say, if they `quit`. `Bool`.
+    /// Text and the [automata](crate::regex::automata) of a regular expression: whether it matches anywhere. If they
+    /// `quit`, a text that they cannot decide raises the error flag. `Bool`.
     RegexMatch {
         quits: bool,
     },
-    /// The same and the first character (`I64`): how many matches there are from there on. Raises the error flag where that is
-    /// below 1, too (`I64`).
+    /// As `RegexMatch`, with a first character (`I64`): the number of matches from it on. A first character below 1
+    /// also raises the error flag (`I64`).
     RegexCount {
         quits: bool,
     },
-    /// The same and a number (`I64`): the character where that match begins, 0 where there are fewer. Automata of both directions.
-    /// Raises the error flag where one of the numbers is below 1, too (`I64`).
+    /// As `RegexCount`, with the number of a match (`I64`): the character where it begins, 0 if there are fewer
+    /// matches. Needs automata of both directions. A number below 1 also raises the error flag (`I64`).
     RegexPlace {
         quits: bool,
     },
-    /// Text, automata of both directions, and what comes in the place of the first match, or of `all`. `Text`, made.
+    /// Text, automata of both directions, and the replacement of the first match, or of `all`. `Text`, new.
     RegexReplace {
         all: bool,
         quits: bool,
     },
-    /// Text, characters, and those that come in their places. `Text`, made.
+    /// Text, characters, and their replacements, in order. `Text`, new.
     Translate,
-    /// Text, a number of characters (`I64`), and what fills it up at the beginning or the end. `Text`, made.
+    /// Text, length in characters (`I64`), and the filling text at the beginning or the end. `Text`, new.
     PadStart,
     PadEnd,
-    /// Text, and how often (`I64`). Raises the error flag where it becomes too long. `Text`, made.
+    /// Text and a number of repetitions (`I64`). A result that is too long raises the error flag. `Text`, new.
     Repeat,
-    /// The character with a number (`I64`). Raises the error flag where there is none. `Text`, made.
+    /// The character of a code point (`I64`). An invalid code point raises the error flag. `Text`, new.
     OfCode,
-    /// An `I64` in decimal digits, the last `scale` of them behind a point. `Text`, made.
+    /// An `I64` in decimal digits with `scale` digits after the point. `Text`, new.
     OfInteger {
         scale: u8,
     },
-    /// A day (`I64`) as year, month and day. Raises the error flag beyond the years 0 to 9999. `Text`, made.
+    /// A day (`I64`) as year, month and day. Years outside 0 to 9999 raise the error flag. `Text`, new.
     OfDate,
 }
 
 impl TextFunction {
-    /// Whether its results are new bytes, for which the launch needs room.
+    /// True if the result is new bytes, for which the launch needs an arena.
     pub fn makes(self) -> bool {
         use TextFunction::*;
         matches!(
@@ -311,14 +317,14 @@ impl TextFunction {
     }
 }
 
-/// Bytes of one text, at most.
+/// Maximum bytes of one text.
 pub const MAX_TEXT_BYTES: u32 = i32::MAX as u32;
-/// Stands for `%` in a pattern of [`TextFunction::Like`]: no byte of UTF-8.
+/// Byte for `%` in a pattern of [`TextFunction::Like`]; it does not occur in UTF-8.
 pub const ANY_CHARACTERS: u8 = 0xff;
-/// Stands for `_` in a pattern of [`TextFunction::Like`]: no byte of UTF-8.
+/// Byte for `_` in a pattern of [`TextFunction::Like`]; it does not occur in UTF-8.
 pub const ONE_CHARACTER: u8 = 0xfe;
 
-/// Tests of a float by IEEE 754, not by the total order: no NaN is below zero.
+/// Tests of a float by IEEE 754 instead of the total order: no NaN is negative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FloatTest {
     Nan,
@@ -328,7 +334,7 @@ pub enum FloatTest {
     Negative,
 }
 
-/// Some values of a lookup table, one behind the other.
+/// A range of consecutive entries of a lookup table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Places {
     pub from: NodeId,
@@ -343,50 +349,52 @@ pub enum Node {
     Column {
         index: u32,
     },
-    /// Kernel parameter `slot`; NULL when the parameter says so and the type is nullable.
+    /// Kernel parameter `slot`; if the type is nullable, a second parameter says whether it is NULL.
     Literal {
         slot: u32,
     },
-    /// A number that belongs to the operator, not to the query, such as 10^scale. It is text. Floats as their bits.
+    /// A number that belongs to the operator, not to the query, such as 10^scale. It is part of the kernel's text.
+    /// Floats are given by their bits.
     Constant {
         bits: i128,
     },
     /// NULL of the node's type.
     Null,
-    /// The rows of join table `table` whose keys equal these, as a [`MatchList`](super::ir::TableSpec): NULL where there are
-    /// none. A NULL key equals nothing, or NULL alone, as the table says.
+    /// Rows of join table `table` with these keys, as a [`MatchList`](super::ir::TableSpec); NULL without a match. The
+    /// table determines whether a NULL key equals NULL or nothing.
     Probe {
         table: u32,
         keys: Vec<NodeId>,
     },
-    /// In an expanded pipeline: the number of this row among those that its source row became, from 0.
+    /// In an expanded pipeline: index of this row among the rows of its source row, from 0.
     Ordinal,
-    /// The number of the row in its extent; in an expanded pipeline, that of the source row.
+    /// Index of the row in its extent; in an expanded pipeline, that of the source row.
     SourceRow,
-    /// `of`, which is not NULL in any row that gets here: an earlier filter has seen to it.
+    /// `of` as a non-nullable value: an earlier filter has removed its NULLs.
     Present {
         of: NodeId,
     },
-    /// `table[code]`: a scalar function of a dictionary column, evaluated on its values. NULL codes give NULL.
+    /// `table[code]`: a scalar function of a dictionary column, evaluated over its values. A NULL code gives NULL.
     Lookup {
         code: NodeId,
         table: u32,
     },
-    /// The first of these places where the table has `sought`, floats bit by bit; NULL where there is none. `nulls` says
-    /// that NULL is found where the table has NULL; otherwise it is nowhere.
+    /// First of these places at which the table has `sought` (floats by their bits); NULL if there is none. With
+    /// `nulls`, NULL matches a NULL in the table; otherwise it matches nothing.
     Find {
         sought: NodeId,
         places: Places,
         nulls: bool,
     },
-    /// At how many of these places the table has `sought`, by the same rules. Never NULL: where a place is, there are none.
+    /// Number of these places at which the table has `sought`, by the rules of `Find`. Never NULL: if a place is NULL,
+    /// the range is empty.
     CountOf {
         sought: NodeId,
         places: Places,
         nulls: bool,
     },
-    /// Whether each, or `any`, of the values from `from` to below `to` in `table` is among those of `inside`, NULL among them where that
-    /// has NULL. Never NULL: where a place is, there are no values.
+    /// Whether each value of `of` (or `any` value) occurs among those of `inside`; NULL matches NULL. Never NULL: if a
+    /// place is NULL, its range is empty.
     Among {
         of: Places,
         inside: Places,
@@ -419,16 +427,16 @@ pub enum Node {
         test: FloatTest,
         of: NodeId,
     },
-    /// The integer of the float's width that sorts as its total order does, -0.0 below 0.0.
+    /// Integer of the float's width that sorts in the float's total order, with -0.0 below 0.0.
     FloatKey {
         of: NodeId,
     },
-    /// A function of a module of its own.
+    /// Call of a function in a separate module.
     Call {
         function: Arc<Function>,
         arguments: Vec<NodeId>,
     },
-    /// `of`, where `that` is not false; otherwise the overflow (`Wrap` as `Fail`), whose error is `code`.
+    /// `of` if `that` is not false; otherwise the overflow, with error `code` (`Wrap` acts as `Fail`).
     Require {
         of: NodeId,
         that: NodeId,
@@ -456,29 +464,30 @@ pub enum Node {
         test: Test,
         of: NodeId,
     },
-    /// The first branch whose condition is true; `otherwise` (NULL if absent) when none is. Errors only in the branch taken.
+    /// The first branch whose condition is true; otherwise `otherwise` (NULL if absent). Only the taken branch raises
+    /// errors.
     Case {
         branches: Vec<(NodeId, NodeId)>,
         otherwise: Option<NodeId>,
     },
-    /// `of IN (list)`: NULL when nothing matches and anything is NULL.
+    /// `of IN (list)`: NULL if nothing matches and any operand is NULL.
     InList {
         of: NodeId,
         list: Vec<NodeId>,
         negated: bool,
     },
-    /// The same number in another representation; floats to integers truncate, integers to floats round to nearest.
+    /// A number in another representation; floats to integers truncate, integers to floats round to nearest.
     Convert {
         of: NodeId,
         overflow: Overflow,
     },
-    /// Division by a constant above zero.
+    /// Division by a positive constant.
     DivideConstant {
         of: NodeId,
         divisor: i128,
         rounding: Rounding,
     },
-    /// `of`, where it lies between the bounds; otherwise the overflow. `Wrap` promises that it does.
+    /// `of` if it is between the bounds; otherwise the overflow. `Wrap` promises that it is.
     Check {
         of: NodeId,
         range: Range,
@@ -494,20 +503,20 @@ pub enum Node {
         of: NodeId,
         unit: TimeUnit,
     },
-    /// Date or timestamp plus a number of months, the day clamped to the month's last. `months` is an `I32`.
+    /// Date or timestamp plus months; the day is clamped to the last day of the month. `months` is an `I32`.
     AddMonths {
         of: NodeId,
         months: NodeId,
         unit: TimeUnit,
     },
-    /// A function of strings, and what goes into it.
+    /// A text function and its arguments.
     Text {
         function: TextFunction,
         of: Vec<NodeId>,
     },
 }
 
-/// Why a node cannot be made.
+/// Reason why a node cannot be created.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
     #[error("{operator} takes no {}: cast the operands first", names(.operands))]
@@ -522,7 +531,7 @@ fn names(operands: &[Repr]) -> String {
     operands.iter().map(|repr| format!("{repr:?}")).collect::<Vec<_>>().join(" and ")
 }
 
-/// Expressions of a pipeline over one input row. Equal nodes are one node; children come before parents.
+/// Expressions of a pipeline over one input row. Equal nodes are one node; children precede parents.
 #[derive(Debug, Clone, Default)]
 pub struct Graph {
     nodes: Vec<(Node, Ty)>,
@@ -565,13 +574,13 @@ impl Graph {
     }
 
     /// # Panics
-    /// If `id` comes from another graph.
+    /// If `id` is from another graph.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.0 as usize].0
     }
 
     /// # Panics
-    /// If `id` comes from another graph.
+    /// If `id` is from another graph.
     pub fn ty(&self, id: NodeId) -> Ty {
         self.nodes[id.0 as usize].1
     }
@@ -600,7 +609,7 @@ impl Graph {
         columns
     }
 
-    /// The nodes among what the given ones read that make texts, each once.
+    /// Nodes below the given ones that create texts, once each.
     pub fn made_texts(&self, roots: &[NodeId]) -> Vec<NodeId> {
         let mut seen = vec![false; self.nodes.len()];
         let mut made = Vec::new();
@@ -617,7 +626,7 @@ impl Graph {
         made
     }
 
-    /// Adds a node as it stands, or finds the equal one. The typed constructors are the usual way in.
+    /// Adds a node without checks, or finds an equal one. Use the typed constructors if possible.
     pub fn push(&mut self, node: Node, ty: Ty) -> NodeId {
         if let Some(&id) = self.known.get(&(node.clone(), ty)) {
             return id;
@@ -640,7 +649,7 @@ impl Node {
         inputs
     }
 
-    /// The same operator over other nodes, which are asked for in order of evaluation.
+    /// Replaces the input nodes, in order of evaluation, by the results of `to`.
     pub fn over(&self, mut to: impl FnMut(NodeId) -> NodeId) -> Node {
         let mut node = self.clone();
         match &mut node {
@@ -747,7 +756,7 @@ impl Range {
         self.low <= value && value <= self.high
     }
 
-    /// The values in both, if any.
+    /// Values in both ranges, if any.
     pub fn intersect(self, other: Range) -> Option<Range> {
         let (low, high) = (self.low.max(other.low), self.high.min(other.high));
         (low <= high).then_some(Range { low, high })
@@ -768,7 +777,7 @@ impl Ty {
         self
     }
 
-    /// Narrows the values to `low..=high`; bounds outside the representation are cut to it.
+    /// Narrows the values to `low..=high`, clipped to the representation.
     pub fn within(mut self, low: i128, high: i128) -> Self {
         self.range = self.repr.bounds().map(|all| Range { low, high }.intersect(all).unwrap_or(all));
         if self.range == self.repr.bounds() {
@@ -777,7 +786,7 @@ impl Ty {
         self
     }
 
-    /// The proven range, or all that the representation holds. `None` for booleans and floats.
+    /// The proven range, or the range of the representation. `None` for booleans and floats.
     pub fn bounds(self) -> Option<Range> {
         self.range.or_else(|| self.repr.bounds())
     }

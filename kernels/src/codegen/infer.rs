@@ -1,13 +1,13 @@
-//! Constructors of nodes: each checks its operands, and proves what it can about the result.
+//! Constructors of nodes: each checks its operands and infers type and range of the result.
 //!
 //! ```text
 //!   l_discount ∈ [0, 10]                        1 - l_discount ∈ [90, 100]
-//!   l_extendedprice ∈ [90000, 10494950]         price * (1 - discount) ∈ [8100000, 1049495000]: 32 bits, no overflow check
+//!   l_extendedprice ∈ [90000, 10494950]         price * (1 - discount) ∈ [8100000, 1049495000]: 32 bits, unchecked
 //! ```
 //!
-//! Ranges   interval arithmetic over the operands' ranges. A result that provably fits needs no check and no wrapping:
-//!          `Overflow` then becomes `Wrap` in the node, so that equal computations are equal nodes.
-//! NULL     a result is nullable when an operand is, when `Overflow::Null` can strike, or as the operator says.
+//! Ranges   interval arithmetic over the operands' ranges. A result that provably fits needs neither check nor
+//!          wrapping: the node's `Overflow` becomes `Wrap`, so that equal computations are equal nodes.
+//! NULL     a result is nullable if an operand is, if `Overflow::Null` may apply, or if the operator's doc says so.
 
 use super::graph::*;
 use super::ir::{ErrorCode, TableSpec};
@@ -25,12 +25,12 @@ impl Graph {
         self.push(Node::Literal { slot }, ty)
     }
 
-    /// An integer that belongs to the operator, not to the query. It becomes text.
+    /// An integer that belongs to the operator, not to the query. It is part of the kernel's text.
     pub fn integer(&mut self, value: i128, repr: Repr) -> NodeId {
         self.push(Node::Constant { bits: value }, Ty::new(repr).within(value, value))
     }
 
-    /// A float that belongs to the operator, not to the query. It becomes text.
+    /// A float that belongs to the operator, not to the query. It is part of the kernel's text.
     pub fn float(&mut self, value: f64, repr: Repr) -> NodeId {
         let bits = match repr {
             Repr::F32 => i128::from((value as f32).to_bits()),
@@ -48,7 +48,7 @@ impl Graph {
         self.push(Node::Null, Ty::new(repr).nullable(true))
     }
 
-    /// The value of a scalar function for a dictionary code. `ty` says whether the table has NULLs of its own.
+    /// Value of a scalar function for a dictionary code. `ty` says whether the table itself contains NULLs.
     ///
     /// # Errors
     /// If `code` is not `U32`.
@@ -58,20 +58,20 @@ impl Graph {
         Ok(self.push(Node::Lookup { code, table }, ty.nullable(nullable)))
     }
 
-    /// The first of some places in a lookup table where it has `sought` (`U32`); NULL where there is none. `item` is the
+    /// First of some places of a lookup table at which it has `sought` (`U32`); NULL if there is none. `item` is the
     /// type of the table's values.
     ///
     /// # Errors
-    /// If a place is not `U32`, or `sought` is not what the table has.
+    /// If a place is not `U32`, or `sought` does not have the table's representation.
     pub fn find(&mut self, sought: NodeId, (places, item): (Places, Ty), nulls: bool) -> Result<NodeId, GraphError> {
         self.expect_search(sought, places, item)?;
         Ok(self.push(Node::Find { sought, places, nulls }, Ty::new(Repr::U32).nullable(true)))
     }
 
-    /// At how many of these places the table has `sought` (`U32`, never NULL).
+    /// Number of these places at which the table has `sought` (`U32`, never NULL).
     ///
     /// # Errors
-    /// As of [`find`](Self::find).
+    /// As [`find`](Self::find).
     pub fn count_of(
         &mut self,
         sought: NodeId,
@@ -87,10 +87,11 @@ impl Graph {
         self.expect("a search in a lookup table", &[sought], |repr| repr == item.repr)
     }
 
-    /// Whether each, or `any`, of some values of a lookup table is among those of another, or at other places of the same one.
+    /// Whether each value (or `any` value) in a range of a lookup table occurs in a second range, of that or another
+    /// table.
     ///
     /// # Errors
-    /// If a place is not `U32`, or the tables have values of several representations.
+    /// If a place is not `U32`, or the tables have different representations.
     pub fn among(
         &mut self,
         (of, item): (Places, Ty),
@@ -108,10 +109,10 @@ impl Graph {
 
     // Joins
 
-    /// The rows of join table `table`, which is as `spec` says, that have these keys: a list of matches, NULL if it is empty.
+    /// Rows of join table `table` (described by `spec`) with these keys: a list of matches, NULL if it is empty.
     ///
     /// # Errors
-    /// If the keys are not as many, or not of the representations, that the table has.
+    /// If the number or the representations of the keys do not match the table.
     pub fn probe(&mut self, table: u32, spec: &TableSpec, keys: &[NodeId]) -> Result<NodeId, GraphError> {
         let given: Vec<Repr> = keys.iter().map(|key| self.ty(*key).repr).collect();
         let wanted: Vec<Repr> = spec.keys.iter().map(|key| key.repr).collect();
@@ -121,7 +122,7 @@ impl Graph {
         Ok(self.push(Node::Probe { table, keys: keys.to_vec() }, Ty::new(Repr::U64).nullable(true)))
     }
 
-    /// How many rows a list of matches has (`U32`); NULL where it is empty.
+    /// Number of rows of a list of matches (`U32`); NULL if it is empty.
     ///
     /// # Errors
     /// If `matches` is not `U64`.
@@ -131,7 +132,7 @@ impl Graph {
         self.convert(count, Repr::U32, Overflow::Wrap)
     }
 
-    /// Where a list of matches begins in the table's list of rows (`U32`); NULL where it is empty.
+    /// Start of a list of matches in the table's list of rows (`U32`); NULL if it is empty.
     ///
     /// # Errors
     /// If `matches` is not `U64`.
@@ -142,17 +143,17 @@ impl Graph {
         self.convert(start, Repr::U32, Overflow::Wrap)
     }
 
-    /// The number of the current row among those that its source row became.
+    /// Index of the current row among the rows of its source row.
     pub fn ordinal(&mut self) -> NodeId {
         self.push(Node::Ordinal, Ty::new(Repr::U32))
     }
 
-    /// The number of the current row in its extent; in an expanded pipeline, that of its source row.
+    /// Index of the current row in its extent; in an expanded pipeline, that of its source row.
     pub fn source_row(&mut self) -> NodeId {
         self.push(Node::SourceRow, Ty::new(Repr::U32))
     }
 
-    /// `of` without NULL: the caller's filters let no row with a NULL get this far.
+    /// `of` as a non-nullable value: the caller's filters remove rows with a NULL before this node.
     pub fn present(&mut self, of: NodeId) -> NodeId {
         let ty = self.ty(of);
         match ty.nullable {
@@ -170,8 +171,8 @@ impl Graph {
 
     /// `left op right` of two numbers of one representation.
     ///
-    /// Integers follow `overflow`; division and remainder by zero raise the error flag under `Wrap` and `Fail`, and give
-    /// NULL under `Null`; the minimum divided by -1 overflows (`Wrap` raises the error flag here too, as arrow does).
+    /// Integers follow `overflow`. Division and remainder by zero raise the error flag under `Wrap` and `Fail`, and
+    /// give NULL under `Null`. The minimum divided by -1 overflows (`Wrap` also raises the error flag, as in arrow).
     ///
     /// # Errors
     /// If the operands are not numbers of one representation.
@@ -204,7 +205,7 @@ impl Graph {
             Some(exact) if overflow != Overflow::Wrap || divides => exact.intersect(all).unwrap_or(all),
             _ => all,
         };
-        // Division keeps its mode while the divisor may be zero: a zero is an error or NULL, never wrapped.
+        // Division keeps its mode while the divisor may be zero: that is an error or NULL, never wrapped.
         let proven = safe && !(divides && b.holds(0));
         let nullable = nullable || (overflow == Overflow::Null && !proven);
         let overflow = if proven { Overflow::Wrap } else { overflow };
@@ -212,7 +213,7 @@ impl Graph {
         Ok(self.push(Node::Arithmetic { op, left, right, overflow }, ty))
     }
 
-    /// `-of`. Arrow checks overflow here, except for floats; unsigned numbers are refused.
+    /// `-of`. Arrow checks overflow here, except for floats; unsigned numbers are rejected.
     ///
     /// # Errors
     /// If the operand is unsigned or a boolean.
@@ -237,7 +238,7 @@ impl Graph {
         Ok(self.push(Node::Absolute { of, overflow: if safe { Overflow::Wrap } else { overflow } }, ty))
     }
 
-    /// Integer operations on bits.
+    /// Bitwise operation on integers.
     ///
     /// # Errors
     /// If the operands are not integers of one representation of at most 64 bits.
@@ -257,7 +258,7 @@ impl Graph {
     /// A function of one float.
     ///
     /// # Errors
-    /// If the operand is no float; if it is `F64`, and to become one of 16 bits.
+    /// If the operand is not a float, or for `Narrow` not an `F32`.
     pub fn float_function(&mut self, function: FloatFunction, of: NodeId) -> Result<NodeId, GraphError> {
         self.expect("a float function", &[of], |repr| match function {
             FloatFunction::Narrow => repr == Repr::F32,
@@ -270,17 +271,17 @@ impl Graph {
     /// A test of a float.
     ///
     /// # Errors
-    /// If the operand is no float.
+    /// If the operand is not a float.
     pub fn float_test(&mut self, test: FloatTest, of: NodeId) -> Result<NodeId, GraphError> {
         self.expect("a test of a float", &[of], Repr::is_float)?;
         let ty = Ty::new(Repr::Bool).nullable(self.ty(of).nullable);
         Ok(self.push(Node::FloatTest { test, of }, ty))
     }
 
-    /// The integer that sorts as the float does in total order, with -0.0 below 0.0: `I32` of `F32`, `I64` of `F64`.
+    /// Integer that sorts in the float's total order, with -0.0 below 0.0: `I32` for `F32`, `I64` for `F64`.
     ///
     /// # Errors
-    /// If the operand is no float.
+    /// If the operand is not a float.
     pub fn float_key(&mut self, of: NodeId) -> Result<NodeId, GraphError> {
         self.expect("the order of floats", &[of], Repr::is_float)?;
         let repr = if self.ty(of).repr == Repr::F32 { Repr::I32 } else { Repr::I64 };
@@ -288,18 +289,18 @@ impl Graph {
         Ok(self.push(Node::FloatKey { of }, ty))
     }
 
-    /// `of`; where `that` is false an error, or NULL. Where either is NULL, nothing fails.
+    /// `of`; an error, or NULL, if `that` is false. Nothing fails if either is NULL.
     ///
     /// # Errors
-    /// If `that` is no boolean.
+    /// If `that` is not a boolean.
     pub fn require(&mut self, of: NodeId, that: NodeId, overflow: Overflow) -> Result<NodeId, GraphError> {
         self.required(of, that, overflow, ErrorCode::Overflow)
     }
 
-    /// `of`; where `that` is false [`ErrorCode::Undecided`]. Where either is NULL, nothing fails.
+    /// `of`; [`ErrorCode::Undecided`] if `that` is false. Nothing fails if either is NULL.
     ///
     /// # Errors
-    /// If `that` is no boolean.
+    /// If `that` is not a boolean.
     pub fn decided(&mut self, of: NodeId, that: NodeId) -> Result<NodeId, GraphError> {
         self.required(of, that, Overflow::Fail, ErrorCode::Undecided)
     }
@@ -320,10 +321,10 @@ impl Graph {
         Ok(self.push(Node::Require { of, that, overflow, code }, ty))
     }
 
-    /// `of / divisor`, rounded as asked. The divisor is part of the structure.
+    /// `of / divisor` with the given rounding. The divisor is part of the structure.
     ///
     /// # Errors
-    /// If the operand is no integer, or the divisor is below one.
+    /// If the operand is not an integer, or the divisor is below one.
     pub fn divide_constant(&mut self, of: NodeId, divisor: i128, rounding: Rounding) -> Result<NodeId, GraphError> {
         self.expect("division by a constant", &[of], |repr| repr.is_integer() && divisor > 0)?;
         if divisor == 1 {
@@ -335,10 +336,10 @@ impl Graph {
         Ok(self.push(Node::DivideConstant { of, divisor, rounding }, ty.within(low, high)))
     }
 
-    /// `of` where it lies in `range`, otherwise an error or NULL.
+    /// `of` if it is in `range`; otherwise an error or NULL.
     ///
     /// # Errors
-    /// If the operand is no integer.
+    /// If the operand is not an integer.
     pub fn check(&mut self, of: NodeId, range: Range, overflow: Overflow) -> Result<NodeId, GraphError> {
         self.expect("a range check", &[of], Repr::is_integer)?;
         let ty = self.ty(of);
@@ -351,7 +352,7 @@ impl Graph {
         Ok(self.push(Node::Check { of, range, overflow }, ty))
     }
 
-    /// `of` with a range that the caller knows: nothing is checked. A wrong range gives wrong results.
+    /// `of` with a range known to the caller, unchecked. A wrong range gives wrong results.
     pub fn assume(&mut self, of: NodeId, range: Range) -> NodeId {
         let ty = self.ty(of);
         match ty.bounds() {
@@ -364,7 +365,8 @@ impl Graph {
         }
     }
 
-    /// `of` with a range that has `range` in it: as wide in registers and in memory as a value that others give.
+    /// `of` with a range extended to include `range`: as wide in registers and in memory as another value of that
+    /// range.
     pub fn widen(&mut self, of: NodeId, range: Range) -> NodeId {
         let ty = self.ty(of);
         match ty.bounds() {
@@ -376,11 +378,11 @@ impl Graph {
         }
     }
 
-    /// The same number as another representation. Floats to integers truncate; what does not fit, NaN included, follows
+    /// A number in another representation. Floats to integers truncate; values that do not fit, including NaN, follow
     /// `overflow`; integers wrap under `Wrap`. Booleans are 0 and 1; numbers are true unless zero.
     ///
     /// # Errors
-    /// If a float is to wrap, and between texts and anything else.
+    /// For `Wrap` of a float, and between texts and any other representation.
     pub fn convert(&mut self, of: NodeId, repr: Repr, overflow: Overflow) -> Result<NodeId, GraphError> {
         let from = self.ty(of);
         if from.repr == repr {
@@ -424,7 +426,7 @@ impl Graph {
         self.expect("a comparison", &[left, right], |_| true)?;
         let total = matches!(op, Comparison::Distinct | Comparison::NotDistinct);
         let (l, r) = (self.ty(left), self.ty(right));
-        // What is never NULL is distinct exactly when it differs.
+        // Two values that are never NULL are distinct if and only if they differ.
         let op = match op {
             Comparison::Distinct if !l.nullable && !r.nullable => Comparison::NotEqual,
             Comparison::NotDistinct if !l.nullable && !r.nullable => Comparison::Equal,
@@ -438,7 +440,7 @@ impl Graph {
     /// Kleene AND.
     ///
     /// # Errors
-    /// If an operand is no boolean.
+    /// If an operand is not a boolean.
     pub fn and(&mut self, left: NodeId, right: NodeId) -> Result<NodeId, GraphError> {
         let ty = self.logic("AND", &[left, right])?;
         Ok(if left == right { left } else { self.push(Node::And { left, right }, ty) })
@@ -447,7 +449,7 @@ impl Graph {
     /// Kleene OR.
     ///
     /// # Errors
-    /// If an operand is no boolean.
+    /// If an operand is not a boolean.
     pub fn or(&mut self, left: NodeId, right: NodeId) -> Result<NodeId, GraphError> {
         let ty = self.logic("OR", &[left, right])?;
         Ok(if left == right { left } else { self.push(Node::Or { left, right }, ty) })
@@ -456,7 +458,7 @@ impl Graph {
     /// Kleene NOT.
     ///
     /// # Errors
-    /// If the operand is no boolean.
+    /// If the operand is not a boolean.
     pub fn not(&mut self, of: NodeId) -> Result<NodeId, GraphError> {
         let ty = self.logic("NOT", &[of])?;
         Ok(self.push(Node::Not { of }, ty))
@@ -465,11 +467,11 @@ impl Graph {
     /// `IS [NOT] NULL`, `TRUE`, `FALSE`; `UNKNOWN` is NULL of a boolean.
     ///
     /// # Errors
-    /// If a truth test is made of something that is no boolean.
+    /// If a truth test has an operand that is not a boolean.
     pub fn test(&mut self, test: Test, of: NodeId) -> Result<NodeId, GraphError> {
         let nullable = self.ty(of).nullable;
         match test {
-            // What can fail is still to be computed, since it may.
+            // An operand that can fail must still be computed.
             Test::IsNull | Test::IsNotNull if !nullable && !self.can_fail(of) => {
                 return Ok(self.boolean(test == Test::IsNotNull));
             }
@@ -486,7 +488,7 @@ impl Graph {
         Ok(self.push(Node::Test { test, of }, Ty::new(Repr::Bool)))
     }
 
-    /// Whether the node or anything that it reads can raise the error flag.
+    /// True if the node, or any node that it reads, can raise the error flag.
     pub fn can_fail(&self, of: NodeId) -> bool {
         let mut seen = vec![false; of.0 as usize + 1];
         let mut open = vec![of];
@@ -501,7 +503,7 @@ impl Graph {
         false
     }
 
-    /// Whether the node itself can raise the error flag.
+    /// True if the node itself can raise the error flag.
     pub(super) fn fails(&self, id: NodeId) -> bool {
         match self.node(id) {
             Node::Arithmetic { op, left, right, overflow } => {
@@ -550,10 +552,10 @@ impl Graph {
 
     // Texts
 
-    /// A function of strings; what it takes and gives is said at [`TextFunction`].
+    /// A text function; [`TextFunction`] documents its arguments and results.
     ///
     /// # Errors
-    /// If the operands are not those.
+    /// If the operands do not match.
     pub fn text(&mut self, function: TextFunction, of: &[NodeId]) -> Result<NodeId, GraphError> {
         use TextFunction::*;
         if let Some(id) = of.iter().find(|id| !self.contains(**id)) {
@@ -590,7 +592,7 @@ impl Graph {
         let ty = match function {
             Like | LikeAnyCase | StartsWith | EndsWith | Contains | RegexMatch { .. } => Ty::new(Repr::Bool),
             Bytes | Characters | Position => Ty::new(Repr::I64).within(0, MAX_TEXT_BYTES.into()),
-            // Behind the last character there may be one more match.
+            // There may be one more match after the last character.
             RegexCount { .. } | RegexPlace { .. } => Ty::new(Repr::I64).within(0, i128::from(MAX_TEXT_BYTES) + 1),
             Word { .. } | Hash => Ty::new(Repr::U64),
             Code => Ty::new(Repr::I32).within(0, char::MAX as i128),
@@ -609,11 +611,11 @@ impl Graph {
 
     // Choice
 
-    /// CASE WHEN … THEN … ELSE … END, without branches that never decide. `CASE x WHEN v` is written with
+    /// CASE WHEN … THEN … ELSE … END, without branches that have no effect. Write `CASE x WHEN v` with
     /// [`Comparison::Identical`].
     ///
     /// # Errors
-    /// If a condition is no boolean or the results have several representations.
+    /// If a condition is not a boolean, or the results have different representations.
     pub fn case(&mut self, branches: Vec<(NodeId, NodeId)>, otherwise: Option<NodeId>) -> Result<NodeId, GraphError> {
         let conditions: Vec<NodeId> = branches.iter().map(|&(when, _)| when).collect();
         self.logic("CASE WHEN", &conditions)?;
@@ -633,7 +635,7 @@ impl Graph {
         })
     }
 
-    /// The branches that decide: not those whose condition is tried before, nor the last ones that give what comes anyway.
+    /// Drops branches whose condition repeats an earlier one, and last branches whose result equals the ELSE value.
     fn taken_branches(&self, branches: Vec<(NodeId, NodeId)>, otherwise: Option<NodeId>) -> Vec<(NodeId, NodeId)> {
         let mut taken: Vec<(NodeId, NodeId)> = Vec::with_capacity(branches.len());
         for (when, then) in branches {
@@ -641,23 +643,23 @@ impl Graph {
                 taken.push((when, then));
             }
         }
-        // A condition that can fail is still to be computed, since it may.
+        // A condition that can fail must still be computed.
         while taken.last().is_some_and(|&(when, then)| Some(then) == otherwise && !self.can_fail(when)) {
             taken.pop();
         }
         taken
     }
 
-    /// A result taken only where it is not NULL is never NULL.
+    /// A result that is taken only if it is not NULL is never NULL.
     fn branch_nullable(&self, when: NodeId, then: NodeId) -> bool {
         let guarded = matches!(self.node(when), Node::Test { test: Test::IsNotNull, of } if *of == then);
         self.ty(then).nullable && !guarded
     }
 
-    /// The first argument that is not NULL; later ones are reached only where the earlier are NULL.
+    /// The first argument that is not NULL; a later argument is evaluated only if the earlier ones are NULL.
     ///
     /// # Errors
-    /// If there are no arguments or several representations.
+    /// If there are no arguments, or different representations.
     pub fn coalesce(&mut self, arguments: &[NodeId]) -> Result<NodeId, GraphError> {
         let Some((&last, earlier)) = arguments.split_last() else {
             return Err(GraphError::Operands { operator: "COALESCE without arguments".into(), operands: vec![] });
@@ -674,7 +676,7 @@ impl Graph {
         if branches.is_empty() { Ok(otherwise) } else { self.case(branches, Some(otherwise)) }
     }
 
-    /// NULL where `left = right`, else `left`.
+    /// NULL if `left = right`, else `left`.
     ///
     /// # Errors
     /// If the representations differ.
@@ -709,7 +711,7 @@ impl Graph {
     /// `0 <= of AND of < high`, or `<=`, of one representation.
     ///
     /// # Errors
-    /// If the representations differ, or `of` is no integer.
+    /// If the representations differ, or `of` is not an integer.
     pub fn between_zero_and(&mut self, of: NodeId, high: NodeId, below: Comparison) -> Result<NodeId, GraphError> {
         let zero = self.integer(0, self.ty(of).repr);
         let above = self.compare(Comparison::GreaterEqual, of, zero)?;
@@ -722,12 +724,12 @@ impl Graph {
     /// A field of a date (`I32` days) or of a timestamp or time (`I64` or `I32` of `unit`).
     ///
     /// # Errors
-    /// If the operand is no `I32` or `I64`.
+    /// If the operand is not `I32` or `I64`.
     pub fn date_part(&mut self, part: DatePart, of: NodeId, unit: TimeUnit) -> Result<NodeId, GraphError> {
         self.expect("date_part", &[of], |repr| matches!(repr, Repr::I32 | Repr::I64))?;
         let ty = self.ty(of);
         let nullable = ty.nullable || (part != DatePart::Epoch && !self.in_calendar(of, unit));
-        // Dividing by years of 365 days overstates the distance from 1970, which keeps the bound a bound.
+        // Years of 365 days overstate the distance from 1970, so the bound holds.
         let bounds = ty.bounds().expect("an integer has bounds");
         let year = |value: i128| 1970 + value.div_euclid(per_day(unit) * 365);
         let years = (year(bounds.low).min(1970) - 1, year(bounds.high).max(1970) + 1);
@@ -751,10 +753,10 @@ impl Graph {
         Ok(self.push(Node::DatePart { part, of, unit }, result))
     }
 
-    /// The start of the period that holds the timestamp. Raises the error flag where the start has no representation.
+    /// Start of the period that contains the timestamp. Raises the error flag if the start is not representable.
     ///
     /// # Errors
-    /// If the operand is no `I32` or `I64`.
+    /// If the operand is not `I32` or `I64`.
     pub fn date_truncate(&mut self, grain: DateGrain, of: NodeId, unit: TimeUnit) -> Result<NodeId, GraphError> {
         self.expect("date_trunc", &[of], |repr| matches!(repr, Repr::I32 | Repr::I64))?;
         let ty = self.ty(of);
@@ -768,7 +770,7 @@ impl Graph {
     /// A date or timestamp plus a number of months (`I32`), the day clamped to the last of the month.
     ///
     /// # Errors
-    /// If the operands are not `I32` or `I64`, and `I32`.
+    /// If `of` is not `I32` or `I64`, or `months` is not `I32`.
     pub fn add_months(&mut self, of: NodeId, months: NodeId, unit: TimeUnit) -> Result<NodeId, GraphError> {
         self.expect("adding months", &[of], |repr| matches!(repr, Repr::I32 | Repr::I64))?;
         self.expect("a number of months", &[months], |repr| repr == Repr::I32)?;
@@ -776,7 +778,7 @@ impl Graph {
         Ok(self.push(Node::AddMonths { of, months, unit }, ty))
     }
 
-    /// Whether every value lies inside the calendar, so that its fields exist.
+    /// True if every value is inside the calendar, so that its fields exist.
     fn in_calendar(&self, of: NodeId, unit: TimeUnit) -> bool {
         let bounds = self.ty(of).bounds().expect("an integer has bounds");
         calendar(unit).contains(bounds)
@@ -800,7 +802,7 @@ impl Graph {
         Ok(Ty::new(Repr::Bool).nullable(operands.iter().any(|&id| self.ty(id).nullable)))
     }
 
-    /// The range that `f` gives, and whether the representation holds it. Floats are always safe.
+    /// The range computed by `f`, and whether the representation holds it. Floats are always safe.
     fn unary_range(&self, of: NodeId, f: impl Fn(Range) -> Option<Range>) -> (Option<Range>, bool) {
         let ty = self.ty(of);
         let (Some(bounds), Some(all)) = (ty.bounds(), ty.repr.bounds()) else { return (None, true) };
@@ -858,7 +860,7 @@ pub(super) fn per_day(unit: TimeUnit) -> i128 {
     }
 }
 
-/// The instants that have a date: years -262143 to 262142.
+/// Range of instants that have a date: years -262143 to 262142.
 pub(super) fn calendar(unit: TimeUnit) -> Range {
     let ticks = per_day(unit);
     Range::new(-96_465_292 * ticks, 95_026_237 * ticks - 1)
@@ -891,7 +893,7 @@ fn hull(values: &[i128]) -> Option<Range> {
     Some(Range::new(*values.iter().min()?, *values.iter().max()?))
 }
 
-/// Truncating division; a zero divisor gives no value.
+/// Range of a truncating division; a zero divisor contributes no value.
 fn quotient(a: Range, b: Range) -> Option<Range> {
     let mut values = Vec::new();
     for divisor in [b.low, b.high, -1, 1] {
@@ -904,7 +906,7 @@ fn quotient(a: Range, b: Range) -> Option<Range> {
 }
 
 fn remainder(a: Range, b: Range) -> Range {
-    // |a % b| < |b|, and it has the sign of a and at most its size.
+    // |a % b| < |b|; the result has the sign of a, and at most its magnitude.
     let size = b.low.unsigned_abs().max(b.high.unsigned_abs()).saturating_sub(1);
     let size = i128::try_from(size).unwrap_or(i128::MAX);
     let low = if a.low < 0 { a.low.max(-size) } else { 0 };
@@ -912,7 +914,7 @@ fn remainder(a: Range, b: Range) -> Range {
     Range::new(low, high)
 }
 
-/// What `Node::DivideConstant` means.
+/// Semantics of `Node::DivideConstant`.
 pub(super) fn divide(value: i128, divisor: i128, rounding: Rounding) -> i128 {
     match rounding {
         Rounding::Truncate => value / divisor,

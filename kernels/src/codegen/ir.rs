@@ -1,16 +1,17 @@
-//! What a pipeline computes, as data: columns in, one expression graph, filters in order, one sink.
+//! Description of a pipeline as data: columns in, one expression graph, filters in order, one sink.
 //!
 //!   columns ──► graph (a DAG; equal nodes are one node) ──► filters ──► sink
 //!
 //! NULL       every node says whether it may be NULL; a node that cannot be gets no code for it.
-//! Width      the SQL type fixes `Repr`, the proven range fixes the register (`Lane`) and the stored width (`Physical`).
-//! Literals   are parameter slots: another constant is the same structure and compiles nothing.
+//! Width      the SQL type determines `Repr`; the proven range determines the register (`Lane`) and the stored width
+//!            (`Physical`).
+//! Literals   are parameter slots: another constant keeps the structure and compiles nothing.
 //! Projection is inlining into the graph, so a pipeline has no stage for it.
 //! Errors     are raised only for rows that reach a node: after earlier filters, in the CASE branch taken.
 
 pub use super::graph::*;
 
-/// How a value sits in registers. Chosen by [`lane`], the same on the producing and the consuming side.
+/// Register form of a value. [`lane`] chooses it, equally for the producer and the consumer of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Lane {
     /// A predicate.
@@ -44,7 +45,8 @@ impl Lane {
     }
 }
 
-/// The register form of a value of type `ty`. Integers wider than 32 bits shrink to the narrowest signed lane that the range proves.
+/// Register form of a value of type `ty`. Integers wider than 32 bits use the narrowest signed lane that the range
+/// proves.
 pub fn lane(ty: Ty) -> Lane {
     let Some(bounds) = ty.bounds() else {
         return match ty.repr {
@@ -68,7 +70,7 @@ pub fn lane(ty: Ty) -> Lane {
     }
 }
 
-/// How a column lies in device memory (design: "Data on the device").
+/// Format of a column in device memory (design: "Data on the device").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Physical {
     /// A bitmap, least significant bit first.
@@ -84,18 +86,18 @@ pub enum Physical {
     I128,
     F32,
     F64,
-    /// A `u32` per row and one more, then bytes: row `i` has those from the `i`-th to the next offset, both counted from where
-    /// the column begins. Offsets never fall; a NULL row has some, too.
+    /// A `u32` offset per row and one more, then bytes: row `i` has the bytes from the `i`-th to the next offset, both
+    /// relative to the start of the column. Offsets never decrease; NULL rows have offsets, too.
     Text,
-    /// The same with a `u64` for each offset: the bytes of all rows may be any number.
+    /// As `Text`, with `u64` offsets: the total number of bytes is not limited.
     LongText,
-    /// Sixteen bytes: the number of bytes (u32), then up to twelve of them; of longer texts the first four, then the address
-    /// of all (u64). NULL rows have no bytes.
+    /// Sixteen bytes: the length (u32), then up to twelve bytes of text; for longer texts the first four bytes and the
+    /// address of the whole text (u64). NULL rows have length 0.
     View,
 }
 
 impl Physical {
-    /// The stored width of a materialised column of type `ty` (no base).
+    /// Format of a materialised column of type `ty` (without base).
     pub fn of(ty: Ty) -> Physical {
         match ty.repr {
             Repr::Bool => Physical::Bit,
@@ -118,7 +120,7 @@ impl Physical {
         }
     }
 
-    /// Bytes of `rows` values, without padding; of texts their offsets alone.
+    /// Bytes of `rows` values, without padding; for texts, of the offsets only.
     pub fn value_bytes(self, rows: u64) -> u64 {
         match self {
             Physical::Bit => rows.div_ceil(8),
@@ -128,7 +130,7 @@ impl Physical {
         }
     }
 
-    /// Bytes of one value; 0 for bitmaps, for texts those of an offset.
+    /// Bytes of one value; 0 for bitmaps; for texts, of one offset.
     pub fn width(self) -> u32 {
         match self {
             Physical::Bit => 0,
@@ -140,7 +142,7 @@ impl Physical {
         }
     }
 
-    /// The smallest and the largest stored value, for integers.
+    /// Smallest and largest stored value of an integer format.
     pub fn bounds(self) -> Option<Range> {
         match self {
             Physical::U8 => Repr::U8,
@@ -160,23 +162,24 @@ impl Physical {
     }
 }
 
-/// One input column of a pipeline: how it is stored, and what a loaded value is.
+/// One input column of a pipeline: its stored format, and the type of the loaded value.
 ///
-/// The loaded value is `stored + base` (base is 64-bit, from the extent descriptor, 0 without `has_base`), as `ty.repr`.
-/// Any integer width may carry any integer representation: a decimal stored as `u8` with a base is `I128` with a range.
+/// The loaded value is `stored + base`, as `ty.repr` (the base is 64-bit, from the extent descriptor; 0 without
+/// `has_base`). Any integer width may hold any integer representation: a decimal stored as `u8` with a base is `I128`
+/// with a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ColumnSpec {
     pub physical: Physical,
     pub has_base: bool,
-    /// `nullable` says that extents may have validity; one without it has validity address 0 in its descriptor.
+    /// If `nullable`, extents may have validity; an extent without it has validity address 0 in its descriptor.
     pub ty: Ty,
 }
 
-/// A table with one value per dictionary code, made on the host (or by an earlier kernel).
+/// A table with one value per dictionary code, made by the host or by an earlier kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LookupSpec {
     pub physical: Physical,
-    /// `nullable` says that the table has a validity bitmap.
+    /// If `nullable`, the table has a validity bitmap.
     pub ty: Ty,
 }
 
@@ -190,53 +193,54 @@ pub enum Literal {
     Int(i128),
     F32(f32),
     F64(f64),
-    /// The number of the launch among several over the same rows: `Input::variant`. For grouping sets.
+    /// Index of the launch among several over the same rows (`Input::variant`). For grouping sets.
     Variant,
-    /// The number of the extent among those that came to the sink: `Input::extent`. Rows of later ones came later.
+    /// Index of the extent in order of arrival at the sink (`Input::extent`). Rows of later extents arrived later.
     Extent,
 }
 
-/// What an accumulator computes over the rows of a group.
+/// Aggregate over the rows of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Aggregate {
-    /// Rows. Result: `I64`, never NULL.
+    /// Number of rows. Result: `I64`, never NULL.
     CountStar,
-    /// Rows where the argument is valid. Result: `I64`, never NULL.
+    /// Number of rows with a valid argument. Result: `I64`, never NULL.
     Count(NodeId),
-    /// Result: `I64` or `U64` (wrapping) for integers, `I128` for decimals (wrapping at 128 bits, as DataFusion), `F64` for floats;
-    /// NULL when no valid row was seen.
+    /// Sum. Result: `I64` or `U64` (wrapping) for integers, `I128` for decimals (wrapping at 128 bits, as in
+    /// DataFusion), `F64` for floats; NULL without a valid row.
     Sum(NodeId),
-    /// As `Sum`, but a total that leaves 128 bits raises the error flag; of integers it takes no more rows than 64 bits hold the sum of.
+    /// As `Sum`, but a total that exceeds 128 bits raises the error flag. Over integers, the number of rows is limited
+    /// so that the sum fits 64 bits.
     SumChecked(NodeId),
-    /// As `Sum` of a float, but of all that is added nothing is lost before it is rounded once: no order changes the result.
+    /// As `Sum` of floats, but exact and rounded once at the end: the order of rows does not change the result.
     SumExact(NodeId),
-    /// Result: the argument's representation; NULL when no valid row was seen. Floats: from -NaN to NaN.
+    /// Result: the argument's representation; NULL without a valid row. Floats are ordered from -NaN to NaN.
     Min(NodeId),
     Max(NodeId),
-    /// Integers of 64 bits or less. Result: the argument's representation; NULL when no valid row was seen.
+    /// Integers of at most 64 bits. Result: the argument's representation; NULL without a valid row.
     BitAnd(NodeId),
     BitOr(NodeId),
     BitXor(NodeId),
-    /// The value of `of` in one of the rows where `among` is valid: which one, nobody promises. It anchors deviations, so that
-    /// squares do not cancel. Result: `F64`; NULL when no such row was seen.
+    /// The value of `of` in an unspecified row where `among` is valid. It anchors deviations, so that squares do not
+    /// cancel. Result: `F64`; NULL without such a row.
     Anchor {
         of: NodeId,
         among: NodeId,
     },
-    /// The sum of `of` less its anchor, over the rows where `among` is valid. Result: `F64`; NULL when no such row was seen.
+    /// The sum of `of` minus its anchor, over the rows where `among` is valid. Result: `F64`; NULL without such a row.
     Deviation {
         of: NodeId,
         among: NodeId,
     },
-    /// The sum of the products of both arguments' deviations. Result: `F64`; NULL when no such row was seen.
+    /// The sum of the products of both arguments' deviations. Result: `F64`; NULL without such a row.
     CoDeviation {
         left: NodeId,
         right: NodeId,
         among: NodeId,
     },
-    /// The argument in the row that comes first in `AggregateSpec::orders[order]`; of rows that tie, any, but the same for all
-    /// arguments. `skip_nulls` leaves out rows where the argument is NULL. Result: the argument's representation; NULL when no row
-    /// was seen.
+    /// The argument in the first row by `AggregateSpec::orders[order]`; among ties an unspecified row, but the same one
+    /// for all arguments. `skip_nulls` ignores rows where the argument is NULL. Result: the argument's representation;
+    /// NULL without a row.
     First {
         of: NodeId,
         order: u32,
@@ -255,7 +259,7 @@ impl Aggregate {
         arguments
     }
 
-    /// The same aggregate of other arguments, which are asked for in order.
+    /// Replaces the arguments, in order, by the results of `to`.
     pub fn over(mut self, mut to: impl FnMut(NodeId) -> NodeId) -> Aggregate {
         match &mut self {
             Aggregate::CountStar => {}
@@ -280,76 +284,77 @@ impl Aggregate {
     }
 }
 
-/// An aggregate with its FILTER (WHERE …). AVG is a sum and a count; the division happens above.
+/// An aggregate with its FILTER (WHERE …). AVG is a sum and a count; a later stage divides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Accumulator {
     pub aggregate: Aggregate,
-    /// Only rows for which this is true contribute.
+    /// Condition on the rows that contribute.
     pub filter: Option<NodeId>,
 }
 
-/// Where groups live while rows arrive.
+/// Storage of groups while rows arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Regime {
     /// No keys: registers, then one reduction per thread block.
     Scalar,
-    /// Few groups: bins of each thread in shared memory, folded once per thread block into the global table.
+    /// Few groups: bins per thread in shared memory, folded once per thread block into the global table.
     Private,
-    /// Some thousands of groups at most: a table of each thread block in shared memory, addressed by the keys themselves and merged
-    /// once per thread block into the global table.
+    /// Up to some thousands of groups: a table per thread block in shared memory, addressed by the keys and merged once
+    /// per thread block into the global table.
     Block,
-    /// A global table addressed by the keys themselves.
+    /// A global table addressed by the keys.
     Direct,
     /// A global hash table that grows.
     Hash,
 }
 
-/// How a join table is addressed.
+/// Addressing of a join table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TableKind {
-    /// Not at all: every row matches every row of the build side, whatever the keys. Nothing is built.
+    /// No table: every row matches every row of the build side, whatever the keys.
     Every,
-    /// A bit for each combination of the keys' values: whether it is there. Their ranges are part of `TableSpec::keys`. A match
-    /// has no row.
+    /// One bit per combination of key values: set if it exists. The ranges of the keys are part of `TableSpec::keys`. A
+    /// match has no row number.
     Bitmap,
-    /// A row number for each combination of the keys' values.
+    /// A row number per combination of key values.
     Array,
-    /// Slots by a hash of the keys.
+    /// Slots addressed by a hash of the keys.
     Hash,
 }
 
-/// A join table: for each key that a build side has, its rows.
+/// A join table: maps each key of a build side to its rows.
 ///
-/// A list of matches is 64 bits: the number of rows in the low half, in the high half a place, both of them read by
-/// `Graph::match_count` and `Graph::match_start`. With `lists` the place is where the key's rows begin in the table's list of row
-/// numbers, which is a lookup table. Without, the count is 1 and the place is the key's leader: one of its rows, or the row where
-/// no key has two (`TableFacts::has_duplicates`). Of [`TableKind::Every`] the count is that of all rows, and the place is 0: row
-/// `place + k` is the k-th match.
+/// A list of matches is 64 bits: the number of rows in the low half, a place in the high half (`Graph::match_count`,
+/// `Graph::match_start`). With `lists`, the place is the start of the key's rows in the table's list of row numbers,
+/// which is a lookup table. Without, the count is 1 and the place is the key's leader: one of its rows, or its only row
+/// if no key has two (`TableFacts::has_duplicates`). For [`TableKind::Every`] the count is the number of all rows and
+/// the place is 0. Row `place + k` is the k-th match.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TableSpec {
-    /// Types of the build side's keys. Probing keys have the same representation, and any range.
+    /// Types of the build side's keys. Probing keys have equal representations and any range.
     pub keys: Vec<Ty>,
     pub kind: TableKind,
-    /// Of a pipeline that builds: note the leader of each row, so that lists can be made. Of one that probes: they were made.
+    /// When building: record the leader of each row, so that lists can be built. When probing: lists exist.
     pub lists: bool,
-    /// NULL equals NULL, as in IS NOT DISTINCT FROM. Otherwise rows with a NULL among their keys match nothing.
+    /// NULL equals NULL, as in IS NOT DISTINCT FROM. Otherwise rows with a NULL key match nothing.
     pub nulls_equal: bool,
 }
 
-/// What happens to the rows that pass.
+/// Destination of the rows that pass.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum SinkSpec {
-    /// Puts the keys of the rows that pass into a join table; rows by their numbers in the extent, which is one.
+    /// Inserts the keys of the rows that pass into a join table; rows are identified by their number in the only
+    /// extent.
     Table { table: TableSpec, keys: Vec<NodeId> },
-    /// Sets bit `row` (a `U32`; NULL sets none) of a bitmap for each row that passes: which build rows, or which source
-    /// rows of an expansion, found a match.
+    /// Sets bit `row` (a `U32`; NULL sets none) of a bitmap for each row that passes. The bits mark build rows, or
+    /// source rows of an expansion, that found a match.
     Mark { row: NodeId },
-    /// Writes the rows that pass to dense columns, in input order, and their number to the control block.
+    /// Writes the rows that pass to dense columns, in input order, and their count to the control block.
     /// Output `i` is stored as `Physical::of(graph.ty(outputs[i]))`, with a validity bitmap when the type is nullable.
     Materialise { outputs: Vec<NodeId> },
-    /// Both: writes the rows that pass, and sets bit `row` for each.
+    /// Materialises the rows that pass, and sets bit `row` for each.
     MaterialiseAndMark { outputs: Vec<NodeId>, row: NodeId },
-    /// Groups by `keys` (none: one group, present even without rows) and accumulates.
+    /// Groups by `keys` (without keys: one group, which exists even without rows) and accumulates.
     /// Emitted columns: the keys in order, then the accumulators in order.
     Aggregate(AggregateSpec),
 }
@@ -359,19 +364,19 @@ pub enum SinkSpec {
 pub struct AggregateSpec {
     pub keys: Vec<NodeId>,
     pub accumulators: Vec<Accumulator>,
-    /// `None` lets the generator choose from the keys' ranges and the state's size.
+    /// `None`: the generator chooses from the keys' ranges and the state's size.
     pub regime: Option<Regime>,
-    /// Upper bound of the input rows, if known: direct tables much larger than that are not worth clearing.
+    /// Upper bound of the input rows, if known: much larger direct tables are not worth clearing.
     pub rows_hint: Option<u64>,
-    /// A group that is there even without rows.
+    /// A group that exists even without rows.
     pub seed: Option<Seed>,
-    /// Orders that [`Aggregate::First`] names.
+    /// Orders that [`Aggregate::First`] refers to.
     pub orders: Vec<Vec<OrderKey>>,
-    /// Positions of float keys whose zeros of other signs are other keys: otherwise -0.0 is 0.0.
+    /// Positions of float keys that distinguish -0.0 from 0.0; in other keys they are equal.
     pub bitwise: Vec<u32>,
 }
 
-/// One expression of an order. Floats: from -NaN to NaN.
+/// One expression of an order. Floats are ordered from -NaN to NaN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OrderKey {
     pub node: NodeId,
@@ -379,13 +384,13 @@ pub struct OrderKey {
     pub nulls_first: bool,
 }
 
-/// A group that a launch puts into its table whether or not a row comes: the empty grouping set has one. The table and what
-/// is made of it need room for it beside the rows'.
+/// A group that a launch inserts even without rows: the empty grouping set has one. The table and its output need room
+/// for it in addition to the groups of the rows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Seed {
-    /// Whether this launch does. It reads literals alone, as the keys do.
+    /// Whether this launch inserts it. The condition, as the keys, reads only literals.
     pub when: NodeId,
-    /// One for each key of the aggregation, of its type.
+    /// One value per key of the aggregation, of the key's type.
     pub keys: Vec<NodeId>,
 }
 
@@ -402,8 +407,8 @@ impl AggregateSpec {
         }
     }
 
-    /// Adds an accumulator, or finds the equal one; returns its position among the accumulators.
-    /// `count(x)` of an `x` that is never NULL is `count(*)`, and a checked sum that cannot leave 128 bits a plain one.
+    /// Adds an accumulator, or finds an equal one; returns its position among the accumulators. `count(x)` becomes
+    /// `count(*)` if `x` is never NULL; a checked sum that cannot exceed 128 bits becomes a plain sum.
     pub fn accumulate(&mut self, graph: &Graph, accumulator: Accumulator) -> usize {
         let mut accumulator = accumulator;
         if let Aggregate::Count(arg) = accumulator.aggregate
@@ -432,13 +437,14 @@ impl AggregateSpec {
         keys.chain(self.accumulators.iter().map(|a| self.result_type(graph, a))).collect()
     }
 
-    /// Whether a group may be there without a row in it.
+    /// True if a group may exist without rows.
     pub(crate) fn has_rowless_group(&self) -> bool {
         self.keys.is_empty() || self.seed.is_some()
     }
 
     pub(crate) fn result_type(&self, graph: &Graph, accumulator: &Accumulator) -> Ty {
-        // A group exists because a row is in it; only a filter, a NULL or an ungrouped query without rows leaves it unseen.
+        // A group exists because of a row; a result is NULL only through a filter, a NULL, or an ungrouped query
+        // without rows.
         let unseen = |arg: NodeId| graph.ty(arg).nullable || accumulator.filter.is_some() || self.has_rowless_group();
         match accumulator.aggregate {
             Aggregate::CountStar | Aggregate::Count(_) => Ty::new(Repr::I64),
@@ -447,7 +453,7 @@ impl AggregateSpec {
             }
             Aggregate::Min(arg) | Aggregate::Max(arg) => graph.ty(arg).nullable(unseen(arg)),
             Aggregate::First { of, .. } => graph.ty(of).nullable(unseen(of)),
-            // Bits that were put together may lie outside the range that each value had.
+            // Combined bits may lie outside the range of the single values.
             Aggregate::BitAnd(arg) | Aggregate::BitOr(arg) | Aggregate::BitXor(arg) => {
                 Ty::new(graph.ty(arg).repr).nullable(unseen(arg))
             }
@@ -458,24 +464,24 @@ impl AggregateSpec {
     }
 }
 
-/// The representation of a sum: integers to 64 bits of their signedness, decimals to 128, floats to `F64`.
+/// Representation of a sum: 64 bits of the same signedness for integers, 128 bits for decimals, `F64` for floats.
 pub fn sum_repr(arg: Repr) -> Repr {
     match arg {
         Repr::I8 | Repr::I16 | Repr::I32 | Repr::I64 | Repr::Bool => Repr::I64,
         Repr::U8 | Repr::U16 | Repr::U32 | Repr::U64 => Repr::U64,
         Repr::I128 => Repr::I128,
         Repr::F32 | Repr::F64 => Repr::F64,
-        // There is no sum of texts: a pipeline with one is refused.
+        // Texts have no sum: a pipeline with one is refused.
         Repr::Text => Repr::Text,
     }
 }
 
-/// How many extents one launch reads.
+/// Number of extents per launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Extents {
-    /// One; its descriptor travels in the kernel's parameters. Fed sources and intermediates.
+    /// One; its descriptor is part of the kernel's parameters. For fed sources and intermediates.
     One,
-    /// Any number; their descriptors are an array in device memory. Resident sources.
+    /// Any number; their descriptors are an array in device memory. For resident sources.
     Many,
 }
 
@@ -484,22 +490,22 @@ pub enum Extents {
 pub struct PipelineSpec {
     pub extents: Extents,
     pub columns: Vec<ColumnSpec>,
-    /// Types of the parameter slots, by the slot in [`Node::Literal`].
+    /// Types of the parameter slots, by slot of [`Node::Literal`].
     pub literals: Vec<Ty>,
     pub lookups: Vec<LookupSpec>,
     /// Join tables that the graph probes.
     pub tables: Vec<TableSpec>,
-    /// Each row of the extent becomes as many rows as a column of counts says (see [`Node::Ordinal`]). The extent is one,
-    /// and its number of rows is that after the expansion.
+    /// Each row of the extent becomes a number of rows given by a column of counts (see [`Node::Ordinal`]). There is
+    /// one extent, and its row count is that after the expansion.
     pub expanded: bool,
     pub graph: Graph,
-    /// In order: a row reaches a filter only if the earlier ones were true for it.
+    /// In order: a row reaches a filter only if the earlier ones are true for it.
     pub filters: Vec<NodeId>,
     pub sink: SinkSpec,
 }
 
 impl PipelineSpec {
-    /// Every node that the filters and the sink ask for.
+    /// Every node that the filters and the sink use directly.
     pub fn roots(&self) -> Vec<NodeId> {
         let mut roots = self.filters.clone();
         match &self.sink {
@@ -520,17 +526,17 @@ impl PipelineSpec {
         roots
     }
 
-    /// The columns that anything reads, ascending. The others cost nothing; their addresses may be 0.
+    /// Columns that are read, ascending. Other columns cost nothing; their addresses may be 0.
     pub fn used_columns(&self) -> Vec<u32> {
         self.graph.columns(&self.roots())
     }
 
-    /// Whether a launch needs room for texts.
+    /// True if a launch needs an arena for texts.
     pub fn makes_texts(&self) -> bool {
         !self.graph.made_texts(&self.roots()).is_empty()
     }
 
-    /// Types of the columns the pipeline gives: outputs, or keys and accumulators.
+    /// Types of the output columns: outputs, or keys and accumulators.
     pub fn output_types(&self) -> Vec<Ty> {
         match &self.sink {
             SinkSpec::Materialise { outputs } | SinkSpec::MaterialiseAndMark { outputs, .. } => {
@@ -542,27 +548,27 @@ impl PipelineSpec {
     }
 }
 
-/// What went wrong on the device; the low 32 bits of the error word (0: nothing did). The high 32 bits name the node.
+/// Error on the device; the low 32 bits of the error word (0: no error). The high 32 bits identify the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum ErrorCode {
     DivisionByZero = 1,
     Overflow = 2,
     Cast = 3,
-    /// The host gave a hash table too little room: a defect of ours.
+    /// The host made a hash table too small: a bug.
     TableFull = 4,
-    /// A group or build key lies outside the range that its type promised: run again with the true range, or none.
+    /// A group or build key is outside the range of its type: run again with the true range, or without one.
     KeyRange = 5,
-    /// A function was given an argument that it refuses.
+    /// A function rejected an argument.
     Argument = 6,
-    /// The host gave texts that are made too little room: run again with more.
+    /// The host made the arena for texts too small: run again with a larger one.
     ArenaFull = 7,
-    /// DataFusion's own answer depends on how its batches fall.
+    /// DataFusion's own answer depends on its batch boundaries.
     Undecided = 8,
 }
 
 impl ErrorCode {
-    /// Reads an error word: the code and the node that raised it.
+    /// Decodes an error word: the code and the node that raised it.
     pub fn from_word(word: u64) -> Option<(ErrorCode, NodeId)> {
         let code = match word as u32 {
             1 => ErrorCode::DivisionByZero,
@@ -595,7 +601,7 @@ mod tests {
         assert_eq!(of(Repr::U64, 0, i64::MAX as i128), (Lane::S64, Physical::I64));
         assert_eq!(of(Repr::U64, 0, u64::MAX as i128), (Lane::U64, Physical::U64));
         assert_eq!(of(Repr::U32, 0, u32::MAX as i128), (Lane::U32, Physical::U32));
-        // The type's own width is kept where it is 32 bits or less.
+        // A type of 32 bits or less keeps its own width.
         assert_eq!(of(Repr::U32, 0, 10), (Lane::S32, Physical::U32));
         assert_eq!(of(Repr::I16, 0, 10), (Lane::S32, Physical::I16));
     }

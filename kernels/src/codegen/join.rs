@@ -1,18 +1,18 @@
-//! Join tables: how a key is addressed, by those who build a table and those who probe it.
+//! Join tables: addressing of keys, for kernels that build a table and kernels that probe it.
 //!
-//!   every    nothing is stored: each row matches all of the build side's
+//!   every    nothing is stored: each row matches all rows of the build side
 //!   bitmap   code = (k0 − low0) · codes1 + (k1 − low1) ──► a bit
-//!   array    the same code                              ──► the key's leader: one of its rows
-//!   hash     key words, and a mask of NULLs             ──► the same, see [`slots`](super::slots)
+//!   array    code as above                              ──► the key's leader: one of its rows
+//!   hash     key words, and a mask of NULLs             ──► the key's leader, see [`slots`](super::slots)
 //!
-//!   matches  count of the key's rows (low half) | the leader, or where they begin in the list of rows (high half)    0: no such key
-//!   lists    leader ──► count, end in the list of rows         only where some key has several rows and somebody asks for each
+//!   matches  count of the key's rows (low half) | leader, or start in the list of rows (high half)       0: no match
+//!   lists    leader ──► count, end in the list of rows         only if some key has several rows that are all needed
 //!
-//! Ranges   a probing key may lie outside the build side's range and then matches nothing; so ranges are compared in 64 bits.
-//! NULL     equals nothing: such a row is not put into a table and is not looked up. Where NULL equals NULL it is a key's
-//!          last code, or a bit in the mask.
-//! Floats   are their bits, but −0.0 is 0.0: a NaN equals that NaN alone, of the same sign and payload.
-//! Texts    are hashed and compared by their bytes, wherever these lie.
+//! Ranges   a probing key outside the build side's range matches nothing; ranges are therefore compared in 64 bits.
+//! NULL     equals nothing: a row with a NULL key is neither inserted nor looked up. If NULL equals NULL, it is the
+//!          last code of a key, or a bit in the mask.
+//! Floats   are compared by their bits, except that −0.0 equals 0.0: a NaN equals only a NaN of equal sign and payload.
+//! Texts    are hashed and compared by their bytes, independent of their address.
 
 use millpond_ptx::ast::Type;
 use millpond_ptx::build::{Callee, Compare, FunctionBuilder, ModuleBuilder, Reg};
@@ -29,10 +29,10 @@ use crate::abi;
 /// One key of a join table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct JoinKey {
-    /// Nullable where NULL is a key of its own.
+    /// Nullable if NULL is a key value of its own.
     pub ty: Ty,
     pub lane: Lane,
-    /// The lowest value and the number of values, NULL not counted, where they are known.
+    /// Lowest value and number of values (without NULL), if known.
     pub dense: Option<(i128, u64)>,
 }
 
@@ -40,7 +40,7 @@ impl JoinKey {
     fn new(ty: Ty) -> JoinKey {
         let lane = lane(ty);
         let bounds = if ty.repr == Repr::Bool { Some(Range { low: 0, high: 1 }) } else { ty.bounds() };
-        // Values are told apart in 64 bits: keys that lie beyond are hashed, however near to each other.
+        // Codes are computed in 64 bits: keys outside that range are hashed, even if they are close together.
         let dense = bounds.filter(|_| !matches!(lane, Lane::S128 | Lane::F32 | Lane::F64 | Lane::Text));
         let dense = dense.and_then(|Range { low, high }| {
             let values = u64::try_from(high.checked_sub(low)?.checked_add(1)?).ok()?;
@@ -49,7 +49,7 @@ impl JoinKey {
         JoinKey { ty, lane, dense }
     }
 
-    /// 64-bit words of the key beside a hashed slot.
+    /// 64-bit words of the key in a hashed table.
     pub(crate) fn words(&self) -> u32 {
         match self.lane {
             Lane::S128 => 2,
@@ -59,7 +59,7 @@ impl JoinKey {
     }
 }
 
-/// A join table, laid out.
+/// Layout of a join table.
 #[derive(Debug, Clone)]
 pub(crate) struct JoinPlan {
     pub keys: Vec<JoinKey>,
@@ -70,7 +70,7 @@ pub(crate) struct JoinPlan {
 
 impl JoinPlan {
     /// # Errors
-    /// If the table has no keys, too many, or is addressed by keys whose ranges do not allow it.
+    /// If the table has no keys, too many keys, or keys whose ranges do not allow its addressing.
     pub(crate) fn new(spec: &TableSpec) -> Result<JoinPlan, CodegenError> {
         let malformed = |why: &str| CodegenError::Malformed { what: "a join table".into(), why: why.into() };
         if spec.keys.is_empty() {
@@ -90,7 +90,7 @@ impl JoinPlan {
         Ok(plan)
     }
 
-    /// Combinations of the keys' values, where so many can be addressed.
+    /// Number of combinations of key values, if they can be addressed.
     pub(crate) fn codes(&self) -> Option<u32> {
         let codes = self.keys.iter().try_fold(1_u64, |codes, key| {
             let (_, values) = key.dense?;
@@ -99,30 +99,30 @@ impl JoinPlan {
         codes.and_then(|codes| u32::try_from(codes).ok())
     }
 
-    /// Whether the words of a row begin with a mask of NULLs.
+    /// True if the words of a row begin with a mask of NULLs.
     pub(crate) fn has_null_mask(&self) -> bool {
         self.keys.iter().any(|key| key.ty.nullable)
     }
 
-    /// 64-bit words of a row's keys beside a hashed slot.
+    /// 64-bit words of a row's keys in a hashed table.
     pub(crate) fn width(&self) -> u64 {
         u64::from(self.has_null_mask()) + self.keys.iter().map(|key| u64::from(key.words())).sum::<u64>()
     }
 
-    /// Number of codes of key `key`, NULL not counted, and the lowest.
+    /// Lowest value and number of codes (without NULL) of key `key`.
     pub(crate) fn dense_key(&self, key: u32) -> Option<(i128, u64)> {
         self.keys.get(key as usize)?.dense
     }
 }
 
-/// Where the slots of a table are.
+/// Location of the slots of a table.
 pub(crate) enum Where {
-    /// Number of rows that all match (U32).
+    /// Number of rows, all of which match (U32).
     Every {
         rows: Reg,
     },
     Bits,
-    /// Bytes of a slot as a power of two, and its bits (U32).
+    /// Binary logarithm of the bytes of a slot, and the bit mask of a slot (U32).
     Array {
         shift: Reg,
         field: Reg,
@@ -135,20 +135,20 @@ pub(crate) enum Where {
 
 /// Parameters of a join table, in registers.
 pub(crate) struct TableRegisters {
-    /// First slot (U64).
+    /// Address of the first slot (U64).
     pub records: Reg,
     pub place: Where,
-    /// Lowest value and number of codes of each key (U64), where keys address the table.
+    /// Lowest value and number of codes of each key (U64), if keys address the table.
     keys: Vec<(Reg, Reg)>,
     /// Counts and ends of the lists by leader (U64).
     lists: Option<Reg>,
-    /// What compares texts among its keys.
+    /// Helper that compares texts among the keys.
     comparison: Option<Callee>,
 }
 
 impl TableRegisters {
-    /// Declares the parameters of table `index` and reads them; `base` is the address of its allocation. Those who build have no
-    /// lists yet.
+    /// Declares the parameters of table `index` and reads them; `base` is the address of its allocation. A building
+    /// kernel has no lists yet.
     pub(crate) fn new(
         module: &mut ModuleBuilder,
         f: &mut FunctionBuilder,
@@ -189,14 +189,14 @@ impl TableRegisters {
     }
 }
 
-/// What the keys of a row come to.
+/// Prepared keys of a row.
 pub(crate) struct RowKeys<'t> {
     pub wanted: Wanted<'t>,
-    /// Where the row can be in the table at all: no NULL that equals nothing, every key in its range. `None`: always.
+    /// True if the table can contain the row: no NULL that equals nothing, every key in its range. `None`: always.
     pub usable: Option<Reg>,
-    /// Where some key is NULL. `None`: never.
+    /// True if some key is NULL. `None`: never.
     pub null: Option<Reg>,
-    /// Where some key is not NULL and out of its range. `None`: never.
+    /// True if some key is valid and out of its range. `None`: never.
     pub outside: Option<Reg>,
 }
 
@@ -276,7 +276,8 @@ pub(crate) fn row_keys<'t>(
         }
         Wanted::Code(code.unwrap_or_else(|| f.copy(Type::U32, 0u32)))
     };
-    // A NULL that the table has no place for equals nothing, also where NULL equals NULL: the build side has none there.
+    // A NULL in a key that is not nullable in the table equals nothing, even if NULL equals NULL: the build side has no
+    // such row.
     let f = &mut *emit.f;
     let mut lost = outside;
     for (key, value) in keys.iter().zip(values) {
@@ -296,7 +297,7 @@ fn valid_and(f: &mut FunctionBuilder, value: Value, what: Reg) -> Reg {
     }
 }
 
-/// A key as `count` 64-bit words (U64), and where its value does not fit them (`None`: nowhere).
+/// A key as `count` 64-bit words (U64), and a predicate for values that do not fit them (`None`: all fit).
 fn key_words(f: &mut FunctionBuilder, count: u32, value: Value) -> Result<(Vec<Reg>, Option<Reg>), CodegenError> {
     let one = |word: Reg| (vec![word.view(Type::U64)], None);
     Ok(match value.lane {
@@ -324,7 +325,7 @@ fn key_words(f: &mut FunctionBuilder, count: u32, value: Value) -> Result<(Vec<R
     })
 }
 
-/// Looks a row's keys up: its list of matches, NULL where there are none.
+/// Looks up a row's keys: the list of matches, NULL without a match.
 pub(crate) fn probe(
     emit: &mut Emit<'_>,
     plan: &JoinPlan,

@@ -1,12 +1,12 @@
-//! Loads: from a column of any physical width, from a lookup table, from a parameter, into the lane of the value's type.
+//! Loads from a column of any physical width, a lookup table or a parameter into the lane of the value's type.
 //!
 //! ```text
 //!   u8 + base 1000, decimal   [3, 7, 0]  ──► S32 lane   [1003, 1007, 1000]
 //! ```
 //!
 //! Rows      a row number is 32-bit inside its extent; addresses are base + row · width, 64-bit.
-//! Validity  one 32-bit word per warp: its 32 lanes read the same address, and each tests its own bit.
-//! Padding   a bitmap is read by whole words, which the padding of every buffer allows; everything else row by row.
+//! Validity  one 32-bit word per warp: its 32 lanes read one address, and each tests its own bit.
+//! Padding   bitmaps are read in whole words, which the padding of every buffer allows; all other reads are row by row.
 
 use millpond_ptx::ast::{Space, Type};
 use millpond_ptx::build::{Compare, FunctionBuilder, ModuleBuilder, Param, Reg};
@@ -17,7 +17,7 @@ use super::params::{ParamList, Slot};
 use super::value::{CodegenError, Emit, Leaves, Value};
 use crate::abi;
 
-/// The PTX type of a lane's register (its low half for 128 bits).
+/// PTX type of a lane's register (of the low half for 128 bits).
 pub(crate) fn lane_type(lane: Lane) -> Type {
     match lane {
         Lane::Pred => Type::Pred,
@@ -30,7 +30,7 @@ pub(crate) fn lane_type(lane: Lane) -> Type {
     }
 }
 
-/// The PTX type that a stored value is read and written as.
+/// PTX type for loads and stores of a stored value.
 pub(crate) fn stored_type(physical: Physical) -> Type {
     match physical {
         Physical::Bit => Type::B32,
@@ -53,7 +53,7 @@ pub(crate) fn truth_bit(f: &mut FunctionBuilder, truth: Reg) -> Reg {
     f.select(truth, one, 0u32)
 }
 
-/// An integer register extended by its own sign, or cut, to 64 bits.
+/// An integer register sign-extended (by its own signedness) or truncated to 64 bits.
 pub(crate) fn to_64(f: &mut FunctionBuilder, reg: Reg) -> Reg {
     match reg.ty() {
         Type::S32 => f.convert(Type::S64, reg),
@@ -62,7 +62,7 @@ pub(crate) fn to_64(f: &mut FunctionBuilder, reg: Reg) -> Reg {
     }
 }
 
-/// The value's low and high 64 bits, extended by its lane's sign. Integer lanes only.
+/// The low and high 64 bits of a value, extended by its lane's signedness. Integer lanes only.
 pub(crate) fn to_128(f: &mut FunctionBuilder, value: Value) -> (Reg, Reg) {
     if let Some(high) = value.high {
         return (value.low.view(Type::U64), high.view(Type::S64));
@@ -80,7 +80,7 @@ pub(crate) fn to_128(f: &mut FunctionBuilder, value: Value) -> (Reg, Reg) {
 pub(crate) struct BitPosition {
     /// Byte offset of the 32-bit word.
     word: Reg,
-    /// Bit in the word.
+    /// Bit index in the word.
     bit: Reg,
 }
 
@@ -92,7 +92,7 @@ impl BitPosition {
         BitPosition { word, bit }
     }
 
-    /// The row's bit of the bitmap at `base`; true where `base` is 0 and `optional`.
+    /// The row's bit of the bitmap at `base`; true if `base` is 0 and `optional` is given.
     fn load(self, f: &mut FunctionBuilder, base: Reg, optional: Option<Reg>) -> Reg {
         let address = f.add(base, self.word);
         let word = match optional {
@@ -113,38 +113,38 @@ impl BitPosition {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ColumnRegisters {
     values: Reg,
-    /// Address and "is not 0".
+    /// Address, and whether it is not 0.
     validity: Option<(Reg, Reg)>,
     base: Option<Reg>,
 }
 
-/// One row of the current extent, and what is loaded of it already.
+/// One row of the current extent, and its values loaded so far.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     number: Reg,
-    /// The row's number among those of its source row, in an expanded pipeline.
+    /// In an expanded pipeline: the index of the row among those of its source row.
     ordinal: Option<Reg>,
     bits: Option<BitPosition>,
     loaded: Vec<(u32, Value)>,
 }
 
-/// Where the current row's values come from.
+/// Source of the current row's values.
 pub(crate) struct RowLeaves<'a> {
     spec: &'a PipelineSpec,
     control: Reg,
     literals: Vec<Value>,
     lookups: Vec<(Reg, Option<Reg>)>,
     tables: Vec<(JoinPlan, TableRegisters)>,
-    /// The first running sum, the number of source rows, and the first row of this launch, of an expanded pipeline.
+    /// In an expanded pipeline: address of the first running sum, number of source rows, first row of this launch.
     expansion: Option<(Reg, Reg, Reg)>,
-    /// Address and room of the arena, where texts are made.
+    /// Address and capacity of the arena for new texts.
     arena: Option<(Reg, Reg)>,
     columns: Vec<ColumnRegisters>,
     row: Option<Row>,
 }
 
 impl<'a> RowLeaves<'a> {
-    /// Declares the parameters of literals and lookups and reads them.
+    /// Declares and reads the parameters of literals and lookup tables.
     pub(crate) fn new(
         spec: &'a PipelineSpec,
         module: &mut ModuleBuilder,
@@ -208,7 +208,7 @@ impl<'a> RowLeaves<'a> {
         for (i, column) in self.spec.columns.iter().enumerate() {
             let at = abi::EXTENT_HEADER_BYTES + abi::EXTENT_COLUMN_BYTES * i as u64;
             if !used.contains(&(i as u32)) {
-                // Never read: no code either. The registers are placeholders.
+                // A column that is never read gets no code. The registers are placeholders.
                 self.columns.push(ColumnRegisters { values: self.control, validity: None, base: None });
                 continue;
             }
@@ -227,7 +227,7 @@ impl<'a> RowLeaves<'a> {
         self.spec.columns.len()
     }
 
-    /// Moves to row `row` (U32) of the current extent; of an expanded pipeline, to the row that source row became.
+    /// Moves to row `row` (U32) of the current extent; in an expanded pipeline `row` counts expanded rows.
     pub(crate) fn at_row(&mut self, f: &mut FunctionBuilder, row: Reg) {
         let mut row = row;
         let mut ordinal = None;
@@ -244,7 +244,7 @@ impl<'a> RowLeaves<'a> {
         self.row = Some(Row { number: row, ordinal, bits, loaded: Vec::new() });
     }
 
-    /// Moves to a row and loads these columns of it at once, ahead of their use.
+    /// Loads these columns of a row at once, ahead of their use; [`Self::enter_row`] moves to the row.
     pub(crate) fn load_row(&mut self, emit: &mut Emit<'_>, row: Reg, columns: &[u32]) -> Result<Row, CodegenError> {
         self.at_row(emit.f, row);
         let mut loaded = Vec::with_capacity(columns.len());
@@ -256,7 +256,7 @@ impl<'a> RowLeaves<'a> {
         Ok(row)
     }
 
-    /// Moves to a row that [`Self::load_row`] gave.
+    /// Moves to a row that [`Self::load_row`] returned.
     pub(crate) fn enter_row(&mut self, row: Row) {
         self.row = Some(row);
     }
@@ -328,7 +328,7 @@ impl Leaves for RowLeaves<'_> {
         let f = &mut *emit.f;
         let index = entry_index(f, code).map_err(malformed)?;
         let bits = (validity.is_some() || spec.physical == Physical::Bit).then(|| BitPosition::of(f, index));
-        // A text can be read even where it is NULL: it then has no bytes.
+        // A text is readable even if it is NULL: it is then empty.
         let text = (spec.ty.repr == Repr::Text)
             .then(|| load_text(f, spec.physical, values, index, code.valid))
             .transpose()
@@ -348,7 +348,7 @@ impl Leaves for RowLeaves<'_> {
             };
             Ok((value, entry_valid))
         };
-        // The code of a NULL row is anything, and the table may have no entry at all: nothing is loaded there.
+        // The code of a NULL row is arbitrary, and the table may be empty: such rows load nothing.
         let (value, entry_valid) = match code.valid {
             Some(valid) => f.guarded(valid, true, load),
             None => load(f),
@@ -433,8 +433,8 @@ impl Leaves for RowLeaves<'_> {
     }
 }
 
-/// The source row (U32) of expanded row `first + row` (U64, U32), and its number among that row's: the first of `rows`
-/// running sums at `ends` that lies above it, by bisection. There is one, since it is below the last.
+/// Source row (U32) of expanded row `first + row` (U64, U32), and the row's index within it: bisects for the first of
+/// `rows` running sums at `ends` that is greater. It exists, since the expanded row is below the last sum.
 fn source_row(f: &mut FunctionBuilder, ends: Reg, rows: Reg, first: Reg, row: Reg) -> (Reg, Reg) {
     let wide = f.convert(Type::U64, row);
     let wide = f.add(wide, first);
@@ -461,7 +461,7 @@ fn source_row(f: &mut FunctionBuilder, ends: Reg, rows: Reg, first: Reg, row: Re
     (low, f.convert(Type::U32, ordinal))
 }
 
-/// A value that was loaded where `valid` holds; zero elsewhere, for it is stored and compared there, too.
+/// A value that was loaded where `valid` is true; zero elsewhere, because it is stored and compared there, too.
 fn or_zero(f: &mut FunctionBuilder, valid: Reg, value: Value) -> Value {
     let mut own = |word: Reg| match word.ty() {
         Type::Pred => f.and(word, valid),
@@ -472,7 +472,7 @@ fn or_zero(f: &mut FunctionBuilder, valid: Reg, value: Value) -> Value {
     Value { low: own(value.low), high: value.high.map(own), ..value }
 }
 
-/// Sets the error word where `when` holds, unless it is set.
+/// Sets the error word if `when` is true and the word is 0.
 pub(crate) fn raise(f: &mut FunctionBuilder, control: Reg, code: ErrorCode, node: NodeId, when: Reg) {
     let word = (node.0 as u64) << 32 | code as u64;
     f.guarded(when, true, |f| {
@@ -500,7 +500,7 @@ fn literal(f: &mut FunctionBuilder, params: &mut ParamList, index: u32, ty: Ty) 
     Value { lane, low, high, valid }
 }
 
-/// Loads text `index` (U32) of a column or table; where `valid` does not hold there is none, and it has no bytes.
+/// Loads text `index` (U32) of a column or table; if `valid` is false the text is empty.
 fn load_text(
     f: &mut FunctionBuilder,
     physical: Physical,
@@ -540,8 +540,8 @@ fn load_text(
     Ok(Value { lane: Lane::Text, low: at, high: Some(bytes.view(Type::S64)), valid: None })
 }
 
-/// Loads view `index` (U32) of a column or table as its two words: of no bytes where `valid` does not hold. Where `exists` does
-/// not there is none, and `valid` does not either.
+/// Loads view `index` (U32) of a column or table as its two words; the view is empty if `valid` is false. If `exists`
+/// is false, nothing is loaded and `valid` is false, too.
 fn load_view(f: &mut FunctionBuilder, values: Reg, index: Reg, exists: Option<Reg>, valid: Option<Reg>) -> Value {
     let address = f.element(values, index, Physical::View.width());
     let load = |f: &mut FunctionBuilder| f.load_vector("ld.global.nc", 2, Type::U64, address);
@@ -566,7 +566,7 @@ fn entry_index(f: &mut FunctionBuilder, code: Value) -> Result<Reg, String> {
     }
 }
 
-/// Loads element `index` (U32) of an array of anything but bits, adds the base, and gives it the lane of `ty`.
+/// Loads element `index` (U32) of an array (except bitmaps), adds the base, and converts to the lane of `ty`.
 fn load_value(
     f: &mut FunctionBuilder,
     physical: Physical,
@@ -650,7 +650,7 @@ fn add_wide(f: &mut FunctionBuilder, wide: Value, base: Reg, lane: Lane) -> Valu
     narrow(f, Value { lane: Lane::S128, low, high: Some(high.view(Type::S64)), valid: None }, lane)
 }
 
-/// The low part of a 128-bit value that is proven to fit `lane`.
+/// The low part of a 128-bit value that provably fits `lane`.
 fn narrow(f: &mut FunctionBuilder, wide: Value, lane: Lane) -> Value {
     let low = match lane {
         Lane::S32 | Lane::U32 => f.convert(lane_type(lane), wide.low),

@@ -1,12 +1,13 @@
-//! Functions of numbers by DataFusion's rules, written as nodes: rounding, roots, logarithms, signs, the largest of several.
+//! Functions of numbers by DataFusion's rules, written as nodes: rounding, roots, logarithms, signs, greatest and
+//! least.
 //!
 //!   round(12.345, 2)        (x * 100) rounded / 100                 halves away from zero
-//!   round(DECIMAL, 1)       n0 / 10^(scale - 1), rounded, then the scale that the result has
-//!   sqrt(x)                 x required not to be below zero, then its root
-//!   greatest(a, b, c)       by total order; NULL loses, and is the result where nothing else is there
+//!   round(DECIMAL, 1)       n0 / 10^(scale - 1), rounded, then scaled to the scale of the result
+//!   sqrt(x)                 requires that x is not negative, then the root
+//!   greatest(a, b, c)       by total order; NULL loses, and is the result only if all are NULL
 //!
-//! Floats   inverse hyperbolic functions and logarithms of any base are the formulas of Rust's library, so that they lose the
-//!          same digits that the CPU's lose.
+//! Floats   inverse hyperbolic functions and logarithms of any base use the formulas of Rust's library, so that they
+//!          lose the digits that the CPU loses.
 //! After    datafusion-functions `math/*.rs`, `core/greatest.rs`.
 
 use super::decimal::Decimal;
@@ -16,12 +17,12 @@ use FloatTest::{Nan, Negative, Zero};
 use Overflow::{Fail, Wrap};
 
 impl Graph {
-    // Whole numbers
+    // Integers.
 
     /// An integer, rounded to a multiple of 10^`digits`, halves away from zero. Overflow is an error.
     ///
     /// # Errors
-    /// If the operand is no integer.
+    /// If the operand is not an integer.
     pub fn round_integer(&mut self, of: NodeId, digits: u32) -> Result<NodeId, GraphError> {
         let repr = self.ty(of).repr;
         let factor = 10_i128.checked_pow(digits).filter(|power| repr.bounds().is_some_and(|all| all.holds(*power)));
@@ -31,7 +32,7 @@ impl Graph {
         self.arithmetic(Arithmetic::Multiply, quotient, factor, Fail)
     }
 
-    /// The greatest common divisor of two `I64`; an error where it does not fit.
+    /// The greatest common divisor of two `I64`; an error if it does not fit.
     ///
     /// # Errors
     /// If the operands are not `I64`.
@@ -40,7 +41,7 @@ impl Graph {
         self.check(node, Range::new(0, i64::MAX.into()), Fail)
     }
 
-    /// The least common multiple of two `I64`; an error where it does not fit.
+    /// The least common multiple of two `I64`; an error if it does not fit.
     ///
     /// # Errors
     /// If the operands are not `I64`.
@@ -52,21 +53,21 @@ impl Graph {
     /// `of!`; an error below 0 and above 20.
     ///
     /// # Errors
-    /// If the operand is no `I64`.
+    /// If the operand is not `I64`.
     pub fn factorial(&mut self, of: NodeId) -> Result<NodeId, GraphError> {
         let node = self.math(Math::Factorial, &[of])?;
         self.check(node, Range::new(1, i64::MAX.into()), Fail)
     }
 
-    // Decimals
+    // Decimals.
 
-    /// A decimal rounded to `places` digits behind the point, as `to` (whose scale is at most that of `from`).
+    /// A decimal rounded to `places` digits after the point, as `to` (with at most the scale of `from`).
     ///
     /// # Errors
-    /// If the operand is no decimal.
+    /// If the operand is not a decimal.
     pub fn round_decimal(&mut self, of: NodeId, from: Decimal, to: Decimal, places: i32) -> Result<NodeId, GraphError> {
         let repr = self.ty(of).repr;
-        // Beyond the leading digit everything rounds to zero.
+        // Positions above the leading digit: all values round to zero.
         let leading = i32::from(from.precision) - i32::from(from.scale);
         if places < 0 && (leading <= 0 || -i64::from(places) > i64::from(leading)) {
             return self.zero_for(of, repr);
@@ -89,7 +90,7 @@ impl Graph {
             Repr::I64 => 18,
             _ => 38,
         };
-        // 99 rounds to 100, and a type of all digits has none to spare.
+        // 99 rounds to 100, which may need a digit more than the type has.
         if to.precision == most && from.scale == 0 && places < 0 {
             self.check(node, to.range(), Fail)
         } else {
@@ -97,10 +98,10 @@ impl Graph {
         }
     }
 
-    /// A decimal whose digits behind the `places`-th are cut off; its type stays.
+    /// A decimal truncated to `places` digits after the point; its type does not change.
     ///
     /// # Errors
-    /// If the operand is no decimal.
+    /// If the operand is not a decimal.
     pub fn truncate_decimal(&mut self, of: NodeId, from: Decimal, places: i64) -> Result<NodeId, GraphError> {
         let repr = self.ty(of).repr;
         let dropped = i64::from(from.scale).saturating_sub(places);
@@ -113,10 +114,10 @@ impl Graph {
         self.arithmetic(Arithmetic::Multiply, quotient, factor, Wrap)
     }
 
-    /// The largest whole number not above a decimal, or the smallest not below it (`up`); its type stays.
+    /// The largest whole number not above a decimal, or the smallest not below it (`up`); its type does not change.
     ///
     /// # Errors
-    /// If the operand is no decimal, or 10^scale does not fit.
+    /// If the operand is not a decimal, or 10^scale does not fit.
     pub fn floor_decimal(&mut self, of: NodeId, from: Decimal, up: bool) -> Result<NodeId, GraphError> {
         if from.scale <= 0 {
             return Ok(of);
@@ -139,7 +140,7 @@ impl Graph {
         })
     }
 
-    /// Zero, NULL where `of` is; what `of` raises is raised.
+    /// Zero, or NULL if `of` is NULL; errors of `of` are still raised.
     fn zero_for(&mut self, of: NodeId, repr: Repr) -> Result<NodeId, GraphError> {
         let zero = self.integer(0, repr);
         if !self.ty(of).nullable && !self.can_fail(of) {
@@ -149,9 +150,10 @@ impl Graph {
         self.case(vec![(valid, zero)], None)
     }
 
-    // Floats
+    // Floats.
 
-    /// `function(of * factor) / factor`: rounding to digits, `factor` being their power of ten. A NaN stays the one it is.
+    /// `function(of * factor) / factor`: rounding to digits, where `factor` is their power of ten. A NaN is not
+    /// changed.
     ///
     /// # Errors
     /// If the operands are not floats of one width.
@@ -163,10 +165,10 @@ impl Graph {
         self.case(vec![(nan, of)], Some(node))
     }
 
-    /// A float without what is behind its point. As DataFusion has it, -0.0 becomes 0.0, although -0.5 becomes -0.0.
+    /// A float truncated to an integer. As in DataFusion, -0.0 becomes 0.0, although -0.5 becomes -0.0.
     ///
     /// # Errors
-    /// If the operand is no float.
+    /// If the operand is not a float.
     pub fn truncate(&mut self, of: NodeId) -> Result<NodeId, GraphError> {
         let whole = self.float_function(FloatFunction::Truncate, of)?;
         let zero = self.float_test(Zero, of)?;
@@ -174,10 +176,10 @@ impl Graph {
         self.case(vec![(zero, none)], Some(whole))
     }
 
-    /// The square root; below zero there is none, and that is an error.
+    /// The square root; a negative operand is an error.
     ///
     /// # Errors
-    /// If the operand is no float.
+    /// If the operand is not a float.
     pub fn square_root(&mut self, of: NodeId) -> Result<NodeId, GraphError> {
         let negative = self.float_test(Negative, of)?;
         let fine = self.not(negative)?;
@@ -185,7 +187,7 @@ impl Graph {
         self.float_function(FloatFunction::Sqrt, of)
     }
 
-    /// `base` to the power of `exponent`, both `F64`; zero to a power below zero is an error.
+    /// `base` to the power of `exponent`, both `F64`; zero to a negative power is an error.
     ///
     /// # Errors
     /// If the operands are not `F64`.
@@ -206,10 +208,10 @@ impl Graph {
         self.arithmetic(Arithmetic::Divide, above, below, Wrap)
     }
 
-    /// One over the tangent.
+    /// The reciprocal of the tangent.
     ///
     /// # Errors
-    /// If the operand is no float.
+    /// If the operand is not a float.
     pub fn cotangent(&mut self, of: NodeId) -> Result<NodeId, GraphError> {
         let tangent = self.math(Math::Tan, &[of])?;
         let one = self.float(1.0, self.ty(of).repr);
@@ -219,16 +221,16 @@ impl Graph {
     /// `of` times a constant.
     ///
     /// # Errors
-    /// If the operand is no float.
+    /// If the operand is not a float.
     pub fn times(&mut self, of: NodeId, factor: f64) -> Result<NodeId, GraphError> {
         let factor = self.float(factor, self.ty(of).repr);
         self.arithmetic(Arithmetic::Multiply, of, factor, Wrap)
     }
 
-    /// The inverse hyperbolic sine: with the sign of `x`, `ln(1 + (|x| + |x| / (hypot(1, 1 / |x|) + 1 / |x|)))`.
+    /// The inverse hyperbolic sine, with the sign of `x`: `ln(1 + (|x| + |x| / (hypot(1, 1 / |x|) + 1 / |x|)))`.
     ///
     /// # Errors
-    /// If the operand is no float.
+    /// If the operand is not a float.
     pub fn inverse_sinh(&mut self, of: NodeId) -> Result<NodeId, GraphError> {
         let repr = self.ty(of).repr;
         let one = self.float(1.0, repr);
@@ -242,15 +244,15 @@ impl Graph {
         self.with_sign_of(result, of)
     }
 
-    /// The inverse hyperbolic cosine: `ln(x + sqrt(x - 1) * sqrt(x + 1))`, NaN below one.
+    /// The inverse hyperbolic cosine: `ln(x + sqrt(x - 1) * sqrt(x + 1))`, NaN below 1.
     ///
     /// # Errors
-    /// If the operand is no float.
+    /// If the operand is not a float.
     pub fn inverse_cosh(&mut self, of: NodeId) -> Result<NodeId, GraphError> {
         let one = self.float(1.0, self.ty(of).repr);
         let below = self.arithmetic(Arithmetic::Subtract, of, one, Wrap)?;
         let above = self.arithmetic(Arithmetic::Add, of, one, Wrap)?;
-        // The root of what is below zero is NaN, and so is all that follows.
+        // The root of a negative number is NaN, and so is every later result.
         let (below, above) =
             (self.float_function(FloatFunction::Sqrt, below)?, self.float_function(FloatFunction::Sqrt, above)?);
         let product = self.arithmetic(Arithmetic::Multiply, below, above, Wrap)?;
@@ -261,10 +263,10 @@ impl Graph {
     /// The inverse hyperbolic tangent: `ln(1 + 2x / (1 - x)) / 2`.
     ///
     /// # Errors
-    /// If the operand is no float.
+    /// If the operand is not a float.
     pub fn inverse_tanh(&mut self, of: NodeId) -> Result<NodeId, GraphError> {
         let repr = self.ty(of).repr;
-        // By its size: the formula loses digits below zero.
+        // Computed from the magnitude: the formula loses digits for negative numbers.
         let size = self.absolute(of, Wrap)?;
         let one = self.float(1.0, repr);
         let twice = self.times(size, 2.0)?;
@@ -275,10 +277,10 @@ impl Graph {
         self.with_sign_of(half, of)
     }
 
-    /// 1 or -1 by the sign, 0 for both zeros, NaN for NaN.
+    /// 1 or -1 by sign, 0 for both zeros, NaN for NaN.
     ///
     /// # Errors
-    /// If the operand is no float.
+    /// If the operand is not a float.
     pub fn signum(&mut self, of: NodeId) -> Result<NodeId, GraphError> {
         let repr = self.ty(of).repr;
         let (zero, nan, negative) =
@@ -310,7 +312,7 @@ impl Graph {
         self.compare(Comparison::Equal, of, zero)
     }
 
-    /// `of`, or `instead` where that is NaN. Both are computed everywhere.
+    /// `of`, or `instead` if `of` is NaN. Both are computed for every row.
     ///
     /// # Errors
     /// If the operands are not floats of one width.
@@ -320,10 +322,11 @@ impl Graph {
         self.case(vec![(nan, instead)], Some(of))
     }
 
-    /// The largest or the smallest of several values of one representation; NULL only where all are. Floats by total order.
+    /// The greatest (or least) of several values of one representation; NULL only if all are NULL. Floats by total
+    /// order.
     ///
     /// # Errors
-    /// If there are none, or several representations.
+    /// If there are no values, or different representations.
     pub fn extreme(&mut self, of: &[NodeId], least: bool) -> Result<NodeId, GraphError> {
         let Some((&first, rest)) = of.split_first() else {
             let operator = if least { "LEAST" } else { "GREATEST" };
@@ -340,7 +343,7 @@ impl Graph {
             };
             let mut branches = vec![(wins, next)];
             if self.ty(best).nullable {
-                // Where the best so far is NULL the comparison is, too.
+                // If the best so far is NULL, the comparison is NULL, too.
                 let nothing = self.test(Test::IsNull, best)?;
                 branches.push((nothing, next));
             }
@@ -349,7 +352,7 @@ impl Graph {
         Ok(best)
     }
 
-    /// `size`, negative where `of` is, -0.0 included.
+    /// `size` with the sign of `of`, including -0.0.
     fn with_sign_of(&mut self, size: NodeId, of: NodeId) -> Result<NodeId, GraphError> {
         let key = self.float_key(of)?;
         let zero = self.integer(0, self.ty(key).repr);
@@ -358,7 +361,7 @@ impl Graph {
         self.case(vec![(negative, opposite)], Some(size))
     }
 
-    /// `node`, NULL where `of` is.
+    /// `node`, or NULL if `of` is NULL.
     fn null_with(&mut self, node: NodeId, of: NodeId) -> Result<NodeId, GraphError> {
         if !self.ty(of).nullable {
             return Ok(node);
@@ -367,10 +370,11 @@ impl Graph {
         self.case(vec![(valid, node)], None)
     }
 
-    /// A boolean unchanged, computed beside `other`, so that what `other` raises is raised wherever the boolean is wanted.
+    /// Returns the boolean unchanged, combined with `other` so that errors of `other` are raised wherever the boolean
+    /// is used.
     ///
     /// # Errors
-    /// If `boolean` is no boolean.
+    /// If `boolean` is not a boolean.
     pub fn with_errors_of(&mut self, boolean: NodeId, other: NodeId) -> Result<NodeId, GraphError> {
         if !self.can_fail(other) {
             return Ok(boolean);

@@ -1,15 +1,15 @@
-//! Parameters of generated kernels: declared while the kernel is written, packed by the host from the same list.
+//! Parameters of generated kernels: declared during code generation, packed by the host from the same list.
 //!
 //!   extent (one)          descriptor, by value          output columns          materialise, emit
 //!   extents, how many     array in device memory        table · capacity …      aggregate
 //!   control               error word, rows, ticket      literals, lookups       as the spec numbers them
 //!
-//! Layout   as PTX lays parameters out: in order, each at its natural alignment.
+//! Layout   that of PTX parameters: in order, each at its natural alignment.
 
 use millpond_ptx::ast::Type;
 use millpond_ptx::build::{FunctionBuilder, Param};
 
-/// What a parameter holds.
+/// Meaning of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Slot {
     /// The descriptor of the only extent, by value.
@@ -20,9 +20,9 @@ pub enum Slot {
     NumExtents,
     /// Address of the control block.
     Control,
-    /// Tiles of the whole input, by upper bounds (u32).
+    /// Number of tiles of the whole input, from upper bounds (u32).
     NumTiles,
-    /// Rows that the output has room for (u64); those behind them are counted and left out.
+    /// Number of rows that fit the output (u64); later rows are counted but not written.
     Room,
     /// Base address of the output allocation.
     Output,
@@ -34,35 +34,35 @@ pub enum Slot {
     Table,
     /// Address of the table that a rehash reads.
     OldTable,
-    /// Records in the table (u32); for a rehash or an emit those that are read.
+    /// Number of records in the table (u32); in a rehash or an emit, of the table that is read.
     Records,
-    /// Copies of the table less one, a power of two less one (u32).
+    /// Number of copies of the table minus one: a power of two minus one (u32).
     CopyMask,
     /// Bytes of a copy (u64).
     CopyBytes,
-    /// Slots of the hash table less one, a power of two less one (u32).
+    /// Number of slots of the hash table minus one: a power of two minus one (u32).
     SlotMask,
-    /// Parts of the keys less one, a power of two less one (u32); rows of other parts than `Part` are passed over.
+    /// Number of key parts minus one: a power of two minus one (u32); rows of parts other than `Part` are skipped.
     PartMask,
-    /// The part of the keys that the hash table is for (u32).
+    /// Part of the keys that the hash table holds (u32).
     Part,
-    /// Where rows are noted that found a hash table full; 0 where none may be left for later.
+    /// Address of the notes of rows that found a hash table full; 0 if no row may be deferred.
     Leftover,
-    /// Not 0 when only the rows noted there are taken (u32).
+    /// Not 0 if only noted rows are processed (u32).
     Again,
-    /// Groups that a hash table may have (u64).
+    /// Maximum number of groups of a hash table (u64).
     Limit,
-    /// Lowest value of key `i`, modulo 2^32 where keys address a table (u32), whole in an emit (u64).
+    /// Lowest value of key `i`: modulo 2^32 in keys that address a table (u32), complete in an emit (u64).
     KeyLow(u32),
-    /// Code of NULL, or the number of codes, of key `i` (u32).
+    /// For key `i`, the code of NULL; without NULL, the number of codes (u32).
     KeyNull(u32),
     /// Number of codes of key `i`, NULL included (u32).
     KeyCodes(u32),
-    /// Literal `i`: its only word or its low half.
+    /// Literal `i`: its only word, or its low half.
     Literal(u32),
     /// High half of a 128-bit literal.
     LiteralHigh(u32),
-    /// Whether a nullable literal is valid (u32).
+    /// Validity of nullable literal `i` (u32).
     LiteralValid(u32),
     /// Address of the values of lookup table `i`.
     LookupValues(u32),
@@ -70,35 +70,35 @@ pub enum Slot {
     LookupValidity(u32),
     /// Address of join table `i`.
     Join(u32),
-    /// Rows of join table `i` (u32), where every row matches.
+    /// Number of rows of join table `i`, if every row matches (u32).
     JoinRows(u32),
-    /// Bytes of a slot of join table `i` as a power of two (u32), where it is an array.
+    /// Binary logarithm of the bytes of a slot of join table `i`, if it is an array (u32).
     JoinShift(u32),
-    /// The bits of such a slot (u32).
+    /// Bit mask of such a slot (u32).
     JoinField(u32),
-    /// Slots of join table `i` (u32), where it is hashed.
+    /// Number of slots of join table `i`, if it is hashed (u32).
     JoinSlots(u32),
     /// Address of the lists of join table `i`.
     JoinLists(u32),
-    /// Lowest value of key `k` of join table `i` (u64), where keys address it.
+    /// Lowest value of key `k` of join table `i`, if keys address it (u64).
     JoinLow(u32, u32),
-    /// Number of values of that key, NULL not counted (u64).
+    /// Number of values of that key, without NULL (u64).
     JoinCodes(u32, u32),
-    /// Where a build notes the leader of each row.
+    /// Address of the leaders of the rows, which a build writes.
     Scratch,
-    /// Address of the marks, where a pipeline that writes rows also marks some.
+    /// Address of the marks, for a pipeline that both writes and marks rows.
     Marks,
     /// Address of the running sums of an expansion, behind their control block.
     Ends,
-    /// The first expanded row of this launch (u64).
+    /// First expanded row of this launch (u64).
     FirstRow,
-    /// Address of the arena that texts are made in.
+    /// Address of the arena for new texts.
     Arena,
-    /// Bytes of texts that it has room for (u64).
+    /// Capacity of the arena in bytes (u64).
     ArenaBytes,
 }
 
-/// One parameter: where it lies in the parameter block.
+/// One parameter and its offset in the parameter block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParamSlot {
     pub slot: Slot,

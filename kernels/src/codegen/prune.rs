@@ -1,25 +1,25 @@
-//! Leaves out of a pipeline what nothing asks for: nodes, literals, lookup tables and join tables.
+//! Removes unused parts of a pipeline: nodes, literals, lookup tables and join tables.
 //!
-//!   graph n0 … n9, filters and sink ask for n3 n7   ──►   n0 … n4, tables renumbered      columns keep their numbers
+//!   graph n0 … n9, filters and sink use n3 n7   ──►   n0 … n4, tables renumbered      columns keep their numbers
 //!
-//! A join brings every column of its build side into scope, and later stages use some. Each one left would cost a parameter
-//! and its loads.
+//! A join puts every column of its build side into scope, but later stages use few of them. Each unused one would cost
+//! a parameter and its loads.
 
 use std::collections::HashMap;
 
 use super::ir::*;
 
-/// A pipeline without what nothing asks for.
+/// A pipeline without unused parts.
 #[derive(Debug, Clone)]
 pub struct Pruned {
     pub spec: PipelineSpec,
-    /// Old numbers of what is left, by their new numbers.
+    /// Original numbers of the remaining literals and tables, by new number.
     pub literals: Vec<usize>,
     pub lookups: Vec<usize>,
     pub tables: Vec<usize>,
 }
 
-/// Numbers handed out in order of first use.
+/// New numbers, assigned in order of first use.
 #[derive(Default)]
 struct Numbers {
     new: HashMap<u32, u32>,
@@ -36,7 +36,7 @@ impl Numbers {
 }
 
 impl PipelineSpec {
-    /// The same pipeline with only the nodes, literals and tables that its filters and its sink ask for.
+    /// Keeps only the nodes, literals and tables that the filters and the sink use.
     pub fn pruned(&self) -> Pruned {
         let mut wanted = vec![false; self.graph.len()];
         let mut open = self.roots();

@@ -1,15 +1,15 @@
-//! Slots of a join table: from a key to its leader, which is one of its rows, the same for all of them.
+//! Slots of a join table: from a key to its leader, one row that represents all rows of the key.
 //!
 //! ```text
-//!   bitmap   bit of code                                          set: the key is there; nobody asks for a row
+//!   bitmap   bit of code                                          set: the key exists; no row number is stored
 //!   array    row + 1 at code, 8, 16 or 32 bits wide               0: no such key
-//!   hash     row + 1 | hash, 64 bits, linear probing              0: empty        keys of row r: words r · width … behind the slots
+//!   hash     row + 1 | hash, 64 bits, linear probing              0: empty        then keys of row r: words r · width
 //! ```
 //!
-//! Publish   a row's keys are written before its hashed slot is (release), and read after the slot was (acquire): nobody waits
-//!           for anybody, and a slot never changes once it is taken.
-//! Narrow    slots share a word with their neighbours: a row tries again only when one of those came in between.
-//! Skew      a slot that is taken is only read, so rows of one key do not queue for it.
+//! Publish   a row's keys are written before its hashed slot (release) and read after the slot (acquire). No thread
+//!           waits for another, and a taken slot never changes.
+//! Narrow    slots share a word with their neighbours: a row retries only if a neighbour changed the word in between.
+//! Skew      a taken slot is only read, so rows of one key do not queue for it.
 
 use millpond_ptx::ast::Type;
 use millpond_ptx::build::{Atomic, Callee, Compare, FunctionBuilder, Reg};
@@ -20,17 +20,17 @@ use super::load::raise;
 use super::text;
 use crate::abi;
 
-/// Key words of a row, and how the hashed ones compare.
+/// Key words of a row, and the comparison of texts in hashed keys.
 pub(crate) struct Words<'a> {
-    /// All words, the mask of NULLs first if there is one (U64).
+    /// All words, with the mask of NULLs first if there is one (U64).
     pub words: Vec<Reg>,
-    /// Compares what views of texts lead to, where some key is a text.
+    /// Helper that compares the bytes behind views, if some key is a text.
     pub comparison: &'a Option<Callee>,
 }
 
-/// A hash of the words (U64): every bit of it depends on every bit of them. Of a text its own hash is enough.
+/// A hash of the words (U64): every bit depends on every input bit. Of a text only its own hash is used.
 fn hash(f: &mut FunctionBuilder, plan: &JoinPlan, words: &[Reg]) -> Reg {
-    // Multipliers and shifts of the finaliser of MurmurHash3, by Austin Appleby.
+    // Multipliers and shifts of MurmurHash3's finalizer, by Austin Appleby.
     let mut state = f.copy(Type::U64, 0x9e37_79b9_7f4a_7c15u64);
     for (&word, part) in words.iter().zip(plan.word_parts()) {
         if part == WordPart::View {
@@ -46,17 +46,17 @@ fn hash(f: &mut FunctionBuilder, plan: &JoinPlan, words: &[Reg]) -> Reg {
     f.xor(mixed, high)
 }
 
-/// What a word of a row's keys is.
+/// Kind of a key word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WordPart {
-    /// All of a key, half of it, or the mask of NULLs.
+    /// A key, half of a key, or the mask of NULLs.
     Plain,
-    /// The first or the second word of a text's view; its hash is plain.
+    /// The first or the second word of a text's view; the text's hash is `Plain`.
     View,
 }
 
 impl JoinPlan {
-    /// What the words of a row's keys are, in order.
+    /// Kinds of the words of a row's keys, in order.
     pub(crate) fn word_parts(&self) -> Vec<WordPart> {
         let mut parts = vec![WordPart::Plain; self.has_null_mask() as usize];
         for key in &self.keys {
@@ -70,7 +70,7 @@ impl JoinPlan {
     }
 }
 
-/// Where the bits of a code's slot are: the address of their word (U64), and how far up they begin (U32).
+/// Location of a code's slot: the address of its word (U64), and its lowest bit there (U32).
 fn array_slot(f: &mut FunctionBuilder, table: &TableRegisters, code: Reg, shift: Reg) -> (Reg, Reg) {
     let wide = f.convert(Type::U64, code);
     let byte = f.shl(wide, shift);
@@ -81,7 +81,7 @@ fn array_slot(f: &mut FunctionBuilder, table: &TableRegisters, code: Reg, shift:
     (at, f.shl(within, 3))
 }
 
-/// Word and bit of a code in a bitmap: address (U64) and mask (U32).
+/// Location of a code's bit in a bitmap: address of the word (U64) and mask (U32).
 fn bitmap_bit(f: &mut FunctionBuilder, table: &TableRegisters, code: Reg) -> (Reg, Reg) {
     let word = f.shr(code, 5);
     let at = f.element(table.records, word, 4);
@@ -90,8 +90,8 @@ fn bitmap_bit(f: &mut FunctionBuilder, table: &TableRegisters, code: Reg) -> (Re
     (at, f.shl(one, bit))
 }
 
-/// Puts the key at `wanted` into the table unless it is there; gives the key's leader (U32), where rows have numbers. `row` is
-/// the current row's number (U32).
+/// Inserts the key `wanted` unless it exists; returns the key's leader (U32), if rows have numbers. `row` is the number
+/// of the current row (U32).
 pub(crate) fn insert(
     f: &mut FunctionBuilder,
     plan: &JoinPlan,
@@ -165,7 +165,7 @@ pub(crate) fn insert(
                     f.assign(found, ours);
                 });
                 f.break_if(found);
-                // Lost the race for an empty slot: look again at who has won.
+                // Lost the race for an empty slot: read the winner's.
                 f.continue_if(empty);
                 let (low, high) = f.unpack(there);
                 let alike = f.setp(Compare::Eq, high.view(Type::U32), walk.tag);
@@ -191,7 +191,7 @@ pub(crate) fn insert(
     }
 }
 
-/// The way through hashed slots.
+/// Probe sequence over hashed slots.
 struct Walk {
     /// Upper half of the hash (U32).
     tag: Reg,
@@ -203,14 +203,14 @@ impl Walk {
     fn new(f: &mut FunctionBuilder, plan: &JoinPlan, slots: Reg, words: &[Reg]) -> Walk {
         let hash = hash(f, plan, words);
         let (low, high) = f.unpack(hash);
-        // The lower half as a fraction of all slots: any number of them will do.
+        // Scales the lower half to the number of slots, which may be any number.
         let first = f.mul_hi(low.view(Type::U32), slots);
         let slot = f.copy(Type::U32, first);
         let seen = f.copy(Type::U32, 0u32);
         Walk { tag: high.view(Type::U32), slot, seen }
     }
 
-    /// On to the next slot; out of the loop once all have been seen.
+    /// Advances to the next slot; leaves the loop after all slots.
     fn step(&self, f: &mut FunctionBuilder, slots: Reg) {
         let next = f.add(self.slot, 1u32);
         let past = f.setp(Compare::Eq, next, slots);
@@ -223,7 +223,7 @@ impl Walk {
     }
 }
 
-/// Whether the keys that `load` reads, by byte offset, are these.
+/// Compares the keys that `load` reads, by byte offset, with `words`.
 fn equal(
     f: &mut FunctionBuilder,
     plan: &JoinPlan,
@@ -241,7 +241,7 @@ fn equal(
             Some(differs) => f.or(differs, other),
             None => other,
         });
-        // Texts of one hash, length and beginning may still lie in two places.
+        // Texts with equal hash, length and prefix may still be stored at two addresses.
         if parts[at] == WordPart::View {
             views.push(at);
             at += 1;
@@ -263,15 +263,15 @@ fn equal(
     same
 }
 
-/// A row's keys, ready to be looked for.
+/// Prepared keys of a row to look up.
 pub(crate) enum Wanted<'a> {
-    /// The number of their combination (U32).
+    /// Code of the combination of keys (U32).
     Code(Reg),
     Words(Words<'a>),
 }
 
-/// Looks for a key: whether it is there, and its leader (U32), which is anything where it is not. For launches that run after
-/// the table was filled.
+/// Looks up a key: whether it exists, and its leader (U32; arbitrary if it does not exist). Only for launches after the
+/// table is complete.
 pub(crate) fn find(
     f: &mut FunctionBuilder,
     plan: &JoinPlan,

@@ -1,12 +1,14 @@
-//! Texts in registers and in records: helpers of the image of text functions, pasted into the module that calls them.
+//! Texts in registers and in records: helper functions of the text image, pasted into the calling module.
 //!
 //! ```text
 //!   "lemon"                  words of a key   hash │ 5, "lemo" │ "n"
-//!   "pomegranate juice"                       hash │ 17, "pome" │ where its bytes lie
+//!   "pomegranate juice"                       hash │ 17, "pome" │ address of its bytes
 //! ```
 //!
-//! Equal    texts have equal hashes and equal first words of their views; the second words are equal, or lead to equal bytes.
-//! Lifetime a table of such keys holds views: what they lead to stays until the last launch that looks there.
+//! Equal    texts have equal hashes and equal first view words; their second view words are equal, or point to equal
+//!          bytes.
+//! Lifetime a table of such keys holds views: the bytes they point to must live until the last launch that reads the
+//! table.
 
 use std::sync::OnceLock;
 
@@ -17,12 +19,12 @@ use super::ir::Lane;
 use super::value::{CodegenError, Emit, Value};
 use crate::image::IMAGES;
 
-/// Words of a text among the keys of a hash table: its hash, then the two words of its view.
+/// Words of a text key in a hash table: its hash, then the two words of its view.
 pub(crate) const KEY_WORDS: u32 = 3;
 
-/// Words of a text among the keys of an order: its first sixteen bytes as two numbers, how many bytes it has, where they lie.
+/// Words of a text in the key of an order: its first sixteen bytes as two numbers, its length, its address.
 pub(crate) const ORDER_WORDS: u32 = 4;
-/// Bytes that the first two of them hold.
+/// Bytes in the first two of these words.
 const WORD_BYTES: u64 = 16;
 
 /// The image of text functions, and its fingerprint.
@@ -38,13 +40,13 @@ fn image() -> Result<&'static (Module, u64), CodegenError> {
     image.as_ref().map_err(Clone::clone)
 }
 
-/// The helper `name`, pasted into `module` with those it needs, unless they are there.
+/// Pastes helper `name` and its dependencies into `module`, unless they are there already.
 pub(crate) fn paste(module: &mut ModuleBuilder, name: &str) -> Result<Callee, CodegenError> {
     let (image, fingerprint) = image()?;
     module.paste_known(image, *fingerprint, name).map_err(|error| CodegenError::Ptx(error.to_string()))
 }
 
-/// Address (U64) and number of bytes (U64) of a text in registers.
+/// Address (U64) and length in bytes (U64) of a text in registers.
 pub(crate) fn words(value: Value) -> Result<(Reg, Reg), CodegenError> {
     match (value.lane, value.high) {
         (Lane::Text, Some(bytes)) => Ok((value.low.view(Type::U64), bytes.view(Type::U64))),
@@ -52,7 +54,7 @@ pub(crate) fn words(value: Value) -> Result<(Reg, Reg), CodegenError> {
     }
 }
 
-/// The words of a text as a key: its hash, and its view (U64 each), which the caller may have. Those of a NULL are anything.
+/// Words of a text as a key: its hash, and its view (U64 each), which the caller may already have. Arbitrary for NULL.
 pub(crate) fn key_words(emit: &mut Emit<'_>, value: Value, view: Option<Value>) -> Result<Vec<Reg>, CodegenError> {
     let (at, bytes) = words(value)?;
     let mut call = |name: &str| -> Result<Vec<Reg>, CodegenError> {
@@ -68,7 +70,7 @@ pub(crate) fn key_words(emit: &mut Emit<'_>, value: Value, view: Option<Value>) 
     Ok(own)
 }
 
-/// What compares the texts among keys of these lanes; `None` if there are none.
+/// Helper that compares texts among keys of these lanes; `None` if no key is a text.
 pub(crate) fn comparison(
     module: &mut ModuleBuilder,
     lanes: impl IntoIterator<Item = Lane>,
@@ -77,14 +79,14 @@ pub(crate) fn comparison(
     texts.then(|| paste(module, "text_same")).transpose()
 }
 
-/// Whether two texts are equal whose views have the first word `first`, and these second words.
+/// Compares two texts whose views have an equal first word `first`, and these second words.
 pub(crate) fn same_views(f: &mut FunctionBuilder, comparison: &Callee, first: Reg, a: Reg, b: Reg) -> Reg {
     let same = f.call(comparison, &[first.into(), a.into(), b.into()]);
     f.setp(Compare::Ne, same[0].view(Type::U32), 0u32)
 }
 
-/// The words of a text as the key of an order (U64 each), where `descending` says that a greater text comes first: the first
-/// two are greater where it does.
+/// Words of a text as the key of an order (U64 each). The first two are greater for the text that comes first: the
+/// greater text if `descending`, else the smaller.
 pub(crate) fn order_words(emit: &mut Emit<'_>, value: Value, descending: bool) -> Result<Vec<Reg>, CodegenError> {
     let (at, bytes) = words(value)?;
     let callee = paste(emit.module, "text_word")?;
@@ -104,15 +106,15 @@ pub(crate) fn view_words(emit: &mut Emit<'_>, value: Value) -> Result<Vec<Reg>, 
     Ok(emit.f.call(&callee, &[at.into(), bytes.into()]).into_iter().map(|word| word.view(Type::U64)).collect())
 }
 
-/// What compares texts beyond their first bytes.
+/// Helper that compares texts beyond their first bytes.
 pub(crate) fn order(module: &mut ModuleBuilder) -> Result<Callee, CodegenError> {
     paste(module, "text_compare")
 }
 
-/// How text `a` is to `b`, of which the first sixteen bytes are the same (S32: below 0, 0, above). Both are a number of bytes and
-/// where they lie.
+/// Compares texts `a` and `b` with equal first sixteen bytes (S32: below 0, 0, above 0). Each is a length in bytes and
+/// an address.
 pub(crate) fn compare_rest(f: &mut FunctionBuilder, compare: &Callee, a: [Reg; 2], b: [Reg; 2]) -> Reg {
-    // A text that is no longer than its words is a beginning of the other, and comes first if it is shorter.
+    // A text of at most sixteen bytes is a prefix of the other; the shorter comes first.
     let rest = |f: &mut FunctionBuilder, [bytes, at]: [Reg; 2]| {
         let long = f.setp(Compare::Gt, bytes, WORD_BYTES);
         let left = f.sub(bytes, WORD_BYTES);

@@ -1,19 +1,19 @@
-//! Dates, times and timestamps from one unit to another, by arrow's rules.
+//! Conversion and arithmetic of dates, times and timestamps, by arrow's rules.
 //!
 //!   Date32 → Timestamp      * ticks of a day        checked
 //!   Timestamp → Date32      / ticks of a day        floor; outside the calendar is an error even for TRY_CAST
 //!   Timestamp → Timestamp   * or / by a power of 1000: checked, or truncated towards zero
-//!   Timestamp → Time        what is left of a day
-//!   date + interval         months, then days, then less than a day: each step inside the calendar
-//!   year, month, day        the first of a month, so many months from 1970-01-01, plus days
+//!   Timestamp → Time        remainder of a day
+//!   date + interval         months, then days, then the part below a day: each intermediate result inside the calendar
+//!   year, month, day        1970-01-01 plus months gives the first of the month; then plus days
 //!
 //! After    arrow-cast `mod.rs`, arrow-array `types.rs`, datafusion-functions `datetime/*.rs`.
 
 use super::graph::*;
 use super::infer::{calendar, per_day};
 
-/// A literal interval by its parts, in parameters: months (`I32`), and ticks of the date's or timestamp's unit in two parts
-/// (days, and what is left), each of the representation that it is added to.
+/// A literal interval, with its parts in parameters: months (`I32`), and ticks of the date's or timestamp's unit in two
+/// parts (days and the rest), in the representation of the operand.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct IntervalParts {
     pub months: Option<NodeId>,
@@ -22,8 +22,8 @@ pub struct IntervalParts {
 }
 
 impl Graph {
-    /// A date (`Day`, `I32`) or timestamp (`I64`) in another unit; `Day` gives `I32`, the others `I64`.
-    /// For a change of time zone add the offset first.
+    /// A date (`Day`, `I32`) or timestamp (`I64`) in another unit; the result is `I32` for `Day`, else `I64`. To change
+    /// the time zone, add the offset first.
     ///
     /// # Errors
     /// If the operand is neither `I32` nor `I64`.
@@ -55,21 +55,21 @@ impl Graph {
     /// A `Date64` (milliseconds) as a `Date32`: truncated towards zero, unlike a timestamp.
     ///
     /// # Errors
-    /// If the operand is no `I64`.
+    /// If the operand is not `I64`.
     pub fn date64_to_date32(&mut self, of: NodeId, overflow: Overflow) -> Result<NodeId, GraphError> {
         let days = self.divide_constant(of, per_day(TimeUnit::Millisecond), Rounding::Truncate)?;
         self.convert(days, Repr::I32, overflow)
     }
 
-    /// A date or timestamp where it lies in the calendar; otherwise the overflow.
+    /// A date or timestamp if it is inside the calendar; otherwise the overflow.
     ///
     /// # Errors
-    /// If the operand is no `I32` or `I64`.
+    /// If the operand is not `I32` or `I64`.
     pub fn dated(&mut self, of: NodeId, unit: TimeUnit, overflow: Overflow) -> Result<NodeId, GraphError> {
         self.check(of, calendar(unit), overflow)
     }
 
-    /// A date or timestamp plus an interval. What leaves the calendar, or the representation, is an error.
+    /// A date or timestamp plus an interval. A result outside the calendar or the representation is an error.
     ///
     /// # Errors
     /// If the operands are not `I32` or `I64`.
@@ -88,7 +88,7 @@ impl Graph {
     /// A time of day plus `ticks` (`I64`, less than a day), wrapped within the day.
     ///
     /// # Errors
-    /// If the operand is no time.
+    /// If the operand is not a time.
     pub fn add_to_time(&mut self, of: NodeId, unit: TimeUnit, ticks: NodeId) -> Result<NodeId, GraphError> {
         let repr = self.ty(of).repr;
         let wide = self.convert(of, Repr::I64, Overflow::Wrap)?;
@@ -100,7 +100,7 @@ impl Graph {
     /// The time of day of a timestamp (`I64` of `from`) in unit `to`, as `repr`.
     ///
     /// # Errors
-    /// If the operand is no `I64`.
+    /// If the operand is not `I64`.
     pub fn time_of_day(&mut self, of: NodeId, from: TimeUnit, to: TimeUnit, repr: Repr) -> Result<NodeId, GraphError> {
         let of = self.check(of, calendar(from), Overflow::Fail)?;
         let within = self.remainder_of(of, per_day(from))?;
@@ -108,7 +108,7 @@ impl Graph {
         self.convert(time, repr, Overflow::Wrap)
     }
 
-    /// What is left of `of` after whole multiples of `period`, from 0 on.
+    /// Remainder of `of` modulo `period`, never negative.
     fn remainder_of(&mut self, of: NodeId, period: i128) -> Result<NodeId, GraphError> {
         let repr = self.ty(of).repr;
         let whole = self.divide_constant(of, period, Rounding::Floor)?;
@@ -121,7 +121,7 @@ impl Graph {
     /// A time of day (`I32` or `I64`) in another unit.
     ///
     /// # Errors
-    /// If the operand is no time.
+    /// If the operand is not a time.
     pub fn convert_time_of_day(
         &mut self,
         of: NodeId,
@@ -132,7 +132,7 @@ impl Graph {
     ) -> Result<NodeId, GraphError> {
         let wide = self.convert(of, Repr::I64, Overflow::Wrap)?;
         let time = self.convert_time(wide, from, to, Overflow::Wrap)?;
-        // Only seconds to milliseconds are checked: both are 32 bits wide.
+        // Only seconds to milliseconds need a check: both are 32 bits wide.
         let finer = per_day(to) > per_day(from) && repr == Repr::I32;
         self.convert(time, repr, if finer { overflow } else { Overflow::Wrap })
     }
@@ -155,13 +155,14 @@ impl Graph {
         let one = constant(self, 1);
         let day = self.arithmetic(Arithmetic::Subtract, day, one, Overflow::Wrap)?;
         let date = self.arithmetic(Arithmetic::Add, first, day, Overflow::Wrap)?;
-        // The 31st of a short month is a day of the next one. (Beyond the calendar's last day there is no short month.)
+        // The 31st of a short month is a day of the next month. (Beyond the calendar's last day there is no short
+        // month.)
         let own = self.date_part(DatePart::Month, date, TimeUnit::Day)?;
         let same = self.compare(Comparison::Equal, own, month)?;
         self.require(date, same, Overflow::Fail)
     }
 
-    /// A time of day in seconds from its hour, minute and second (`I32`); one that does not exist is an error.
+    /// A time of day in seconds from its hour, minute and second (`I32`); a time that does not exist is an error.
     ///
     /// # Errors
     /// If the operands are not `I32`.
@@ -176,8 +177,8 @@ impl Graph {
         Ok(sum)
     }
 
-    /// The start of the bin of `stride` nanoseconds (above zero), counted from `origin` (an `I64`, in nanoseconds), that
-    /// holds a timestamp. NULL where nanoseconds cannot say it.
+    /// Start of the bin that holds a timestamp. Bins of `stride` nanoseconds (above zero) are counted from `origin` (an
+    /// `I64`, in nanoseconds). NULL if the start does not fit nanoseconds.
     ///
     /// # Errors
     /// If the operands are not `I64`, or the stride is not above zero.
@@ -191,10 +192,10 @@ impl Graph {
         self.convert_time(start, TimeUnit::Nanosecond, unit, Overflow::Wrap)
     }
 
-    /// A number of seconds (`F64`) in nanoseconds (`I64`), as Rust's `as` converts: truncated, held at the ends, 0 for NaN.
+    /// A number of seconds (`F64`) in nanoseconds (`I64`), converted as by Rust's `as`: truncated, clamped, 0 for NaN.
     ///
     /// # Errors
-    /// If the operand is no `F64`.
+    /// If the operand is not `F64`.
     pub fn seconds_to_nanoseconds(&mut self, of: NodeId) -> Result<NodeId, GraphError> {
         const BEYOND: f64 = 9_223_372_036_854_775_808.0;
         let nanos = self.times(of, 1e9)?;

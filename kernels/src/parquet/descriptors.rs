@@ -1,11 +1,11 @@
-//! What host and kernels agree on: descriptors, lists of work, results. Device side: `cuda/parquet.cuh`.
+//! Formats shared by host and kernels: descriptors, work lists, results. Device side: `cuda/parquet.cuh`.
 //!
 //! ```text
-//!   descriptors   header │ columns │ dictionaries │ pages │ lists of work       little-endian, each part at a multiple of 16
+//!   descriptors   header │ columns │ dictionaries │ pages │ work lists       little-endian, parts aligned to 16 bytes
 //!   results       tickets │ an error word per page │ facts per column           zeroed before the first launch
 //! ```
 
-/// A structure that device code reads: its fields, in the order and at the places that C gives them.
+/// A structure that device code reads, with the field order and offsets of C.
 macro_rules! structures {
     ($($(#[$doc:meta])* $name:ident: $bytes:literal { $($field:ident: $ty:ty,)* })*) => {$(
         $(#[$doc])*
@@ -25,7 +25,7 @@ macro_rules! structures {
 }
 
 structures! {
-    /// How many there are of each, and at which byte they begin.
+    /// Number of structures of each kind, and the byte offset of the first.
     Header: 32 {
         columns: u32,
         columns_at: u32,
@@ -84,7 +84,7 @@ structures! {
         spare_words: u64,
         spare_end: u64,
     }
-    /// Compressed bytes of a page, behind its levels, that one block takes, and where they go.
+    /// Compressed bytes of a page (without levels) that one block decompresses, and their destination.
     Piece: 20 {
         page: u32,
         at: u32,
@@ -92,27 +92,27 @@ structures! {
         out: u32,
         raw: u32,
     }
-    /// Rows of a page that one warp takes.
+    /// Rows of a page that one warp decodes.
     Segment: 8 {
         page: u32,
         first: u32,
     }
 }
 
-/// Bytes that kernels tell one another of a page.
+/// Bytes of a page's state, which kernels pass to one another.
 pub(super) const STATE_BYTES: u64 = 80;
-/// Rows of a page that one warp takes.
+/// Rows of a page that one warp decodes.
 pub(super) const SEGMENT: u32 = 4096;
-/// Rows of a column that one block takes where facts are sought.
+/// Rows of a column that one block scans for facts.
 pub(super) const FACT_ROWS: u64 = 16384;
-/// Bytes of the tickets before the error words.
+/// Bytes of the tickets in front of the error words.
 pub(super) const TICKET_BYTES: u64 = 64;
 /// Bytes of the facts of a column.
 pub(super) const FACT_BYTES: u64 = 48;
 
-/// `Page::flags`.
+/// Bit of `Page::flags`: version 2.
 pub(super) const V2: u8 = 1;
-/// `Page::flags`.
+/// Bit of `Page::flags`: the page has levels.
 pub(super) const HAS_LEVELS: u8 = 2;
-/// For what is not there.
+/// Marks an absent index.
 pub(super) const NONE: u32 = u32::MAX;

@@ -1,4 +1,5 @@
-//! What the kernels are told about a batch of pages, and how much room they need for it: all on the host, nothing allocated.
+//! Plans a batch of pages: descriptors for the kernels, sizes of their buffers. Runs on the host and allocates nothing
+//! on the device.
 
 use millpond_memory::DeviceView;
 
@@ -7,20 +8,20 @@ use super::{Codec, ColumnOutput, Dictionary, Encoding, PageInput, Result, Source
 use crate::abi;
 use crate::codegen::ir::Physical;
 
-/// Blocks of a page begin at multiples of so many bytes of what they are decompressed to.
+/// Alignment in bytes of a block's destination in the decompressed page.
 const BLOCK_ALIGNMENT: u32 = 16;
 
-/// No page has as many bytes.
+/// Upper limit of a page's bytes (exclusive).
 const MAX_PAGE_BYTES: u64 = 1 << 30;
 
-/// Which kernels a batch needs, with their lists of work: where in the descriptors, and how long.
+/// Work list of one kernel: offset in the descriptors, and length.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct List {
     pub(super) at: u32,
     pub(super) len: u32,
 }
 
-/// Pages and columns as the kernels read them.
+/// Pages and columns in the kernels' format.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub(super) descriptors: Vec<u8>,
@@ -42,10 +43,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Describes a batch. Pages of a column may come in any order and number; each row that none of them has stays as it was.
+    /// Describes a batch. A column may have any number of pages, in any order; rows of the column in no page keep their
+    /// contents.
     ///
     /// # Errors
-    /// [`KernelError::Shape`](crate::KernelError::Shape) for a page that does not fit its column or whose encoding no kernel has.
+    /// [`KernelError::Shape`](crate::KernelError::Shape) for a page that does not fit its column, or with an encoding
+    /// that no kernel decodes.
     pub fn of(pages: &[PageInput], columns: &[ColumnOutput], dictionaries: &[Dictionary]) -> Result<Plan> {
         let mut scratch = Room { end: (pages.len() as u64 * STATE_BYTES).next_multiple_of(256) };
         let mut staging_bytes = 0;
@@ -73,7 +76,7 @@ impl Plan {
         let pages_at = bytes.part();
         described.iter().for_each(|page| page.put(&mut bytes.0));
 
-        // Pages of texts in the order of their rows, by column.
+        // Pages of texts, ordered by column and row.
         let is_text = |page: &PageInput| columns[page.column as usize].stored == Physical::Text;
         let mut in_order: Vec<u32> = (0..pages.len() as u32).filter(|page| is_text(&pages[*page as usize])).collect();
         in_order.sort_by_key(|page| (pages[*page as usize].column, pages[*page as usize].first_row));
@@ -85,7 +88,7 @@ impl Plan {
         let text_columns = (0..columns.len() as u32).filter(|column| described_columns[*column as usize].pages > 0);
         let text_columns = bytes.words(text_columns);
 
-        // Largest first: what begins last is short.
+        // Largest first: the pages that start last are short.
         let mut largest: Vec<u32> = (0..pages.len() as u32).collect();
         largest
             .sort_by_key(|page| std::cmp::Reverse(pages[*page as usize].bytes.end - pages[*page as usize].bytes.start));
@@ -174,22 +177,23 @@ impl Plan {
         })
     }
 
-    /// What the caller uploads.
+    /// Bytes to upload.
     pub fn descriptors(&self) -> &[u8] {
         &self.descriptors
     }
 
-    /// Bytes that the caller allocates for the kernels' own use; they need no contents.
+    /// Bytes of scratch for the kernels; the contents may be arbitrary.
     pub fn scratch_bytes(&self) -> u64 {
         self.scratch_bytes
     }
 
-    /// Bytes that the caller allocates for error words and facts, and copies home: see [`Plan::outcome`].
+    /// Bytes of the buffer for error words and facts; the caller copies it to the host and reads it with
+    /// [`Plan::outcome`].
     pub fn result_bytes(&self) -> u64 {
         self.facts_at() + FACT_BYTES * self.columns.len() as u64
     }
 
-    /// Launches that [`decode`](super::decode) makes.
+    /// Number of launches of [`decode`](super::decode).
     pub fn num_launches(&self) -> usize {
         let once = [self.snappy, self.lz4, self.deltas, self.codes, self.numbers, self.fact_pieces];
         let texts = if self.texts.len > 0 { 3 } else { 0 };
@@ -201,7 +205,7 @@ impl Plan {
     }
 }
 
-/// Hands out places one behind the other.
+/// Allocates consecutive ranges of a buffer.
 struct Room {
     end: u64,
 }
@@ -217,7 +221,7 @@ impl Room {
 struct Writer(Vec<u8>);
 
 impl Writer {
-    /// Where the next part begins.
+    /// Aligns the end and returns it as the offset of the next part.
     fn part(&mut self) -> u32 {
         self.0.resize(self.0.len().next_multiple_of(16), 0);
         self.0.len() as u32
@@ -254,7 +258,7 @@ impl PageInput {
         }
         let (bytes, raw) = (compressed as u32 - levels as u32, self.raw_bytes - levels as u32);
         let ends = self.blocks.iter().skip(1).map(|(at, out)| (*at, *out)).chain([(bytes, raw)]);
-        // Kernels store words where a block begins.
+        // Kernels store whole words at the beginning of a block.
         let grow = |((at, out), (end, raw)): (&(u32, u32), (u32, u32))| {
             *at > 0 && *at < end && *out < raw && out.is_multiple_of(BLOCK_ALIGNMENT)
         };
@@ -303,7 +307,7 @@ impl PageInput {
         if fits { Ok(()) } else { Err(no_kernel()) }
     }
 
-    /// What is decompressed apart.
+    /// Parts of the page that blocks decompress independently.
     fn pieces(&self, page: u32) -> Vec<raw::Piece> {
         let levels = self.level_bytes.unwrap_or(0);
         let (bytes, raw) = ((self.bytes.end - self.bytes.start) as u32 - levels, self.raw_bytes - levels);
@@ -326,7 +330,7 @@ impl PageInput {
         let values = u64::from(self.values);
         let mut place = 0;
         if self.codec != Codec::Stored {
-            // Readers go a little over the end.
+            // Kernels may read slightly beyond the end.
             place = scratch.take(u64::from(self.raw_bytes - levels) + 32);
         }
         let bits = if self.has_levels { values.div_ceil(128) * 16 } else { 0 };
@@ -437,7 +441,7 @@ impl ColumnOutput {
         self.stored.bounds().is_some()
     }
 
-    /// What a value must lie between before the base is subtracted: what is stored can hold it, and the statistics allow it.
+    /// Range of a value before the base is subtracted: the intersection of the stored type's range and the statistics.
     fn bounds(&self) -> (i64, i64) {
         let all = (i64::MIN, i64::MAX);
         let Some(bounds) = self.stored.bounds().filter(|_| self.stored != Physical::I128) else { return all };

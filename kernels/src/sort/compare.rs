@@ -1,16 +1,16 @@
-//! Tiles sorted by comparison, and merged while there are several. Device side: `cuda/sort.cu`.
+//! Merge sort: tiles sorted by comparison, then merged in passes. Device side: `cuda/sort.cu`.
 
 use millpond_memory::DeviceView;
 
 use super::{KernelError, Result, Running, Sort};
 use crate::{Launch, LaunchConfig, tune};
 
-/// Lists in the scratch begin at multiples of 256 bytes.
+/// Bytes of a list in the scratch, rounded up to a multiple of 256.
 fn list_bytes(rows: u64, width: u64) -> u64 {
     (rows * width).next_multiple_of(256)
 }
 
-/// Two lists of words and two of rows; the last merge writes to the order.
+/// Bytes of two lists of words and two of rows; the last pass writes to the order instead.
 pub(super) fn scratch_bytes(sort: &Sort) -> u64 {
     match sort.doublings() {
         0 => 0,
@@ -29,7 +29,7 @@ pub(super) fn run(running: &Running<'_>, scratch: Option<&DeviceView>) -> Result
     let rows = [scratch.view(2 * wide..2 * wide + narrow)?, scratch.view(2 * wide + narrow..2 * (wide + narrow))?];
     tile(running, Some(&words[0]), &rows[0])?;
     for pass in 0..doublings {
-        // The lists change places with every pass.
+        // The lists swap roles with every pass.
         let (from, to) = (pass as usize % 2, (pass as usize + 1) % 2);
         let (target, limit) =
             if pass + 1 == doublings { (&running.numbers, sort.limit) } else { (&rows[to], u64::MAX) };
@@ -54,7 +54,7 @@ fn tile(running: &Running<'_>, words: Option<&DeviceView>, rows: &DeviceView) ->
     Ok::<_, KernelError>(())
 }
 
-/// A thread block per tile; no rows still have a count.
+/// One thread block per tile; a sort of no rows still launches one block, which writes the count.
 fn config(sort: &Sort) -> LaunchConfig {
     LaunchConfig::linear(sort.tiles(tune::SORT_TILE_ROWS).max(1), tune::SORT_THREADS)
 }

@@ -1,4 +1,4 @@
-//! Sort keys, and where each lies in the long number that a row becomes. Device side: `cuda/keys.cuh`.
+//! Sort keys, and their position in the long number that encodes a row. Device side: `cuda/keys.cuh`.
 //!
 //! ```text
 //!   [price 0..=9999 desc, NULL possible] [day 10..=40]      1 + 14 + 5 bits
@@ -11,14 +11,14 @@ use crate::codegen::ir::{Physical, Range};
 use crate::error::KernelError;
 use crate::tune;
 
-/// `struct SortKey` in keys.cuh.
+/// Bytes of `struct SortKey` in keys.cuh.
 pub(super) const KEY_BYTES: usize = 64;
-/// Of `struct Keys`.
+/// Alignment of `struct Keys` in keys.cuh.
 pub(crate) const PARAMETER_ALIGNMENT: usize = 16;
-/// The keys that travel in [`Layout::parameter`].
+/// Bytes of the descriptors that fit [`Layout::parameter`].
 pub(super) const FEW_BYTES: usize = tune::SORT_FEW_KEYS as usize * KEY_BYTES;
 
-/// The number of `enum Kind` in keys.cuh.
+/// Number of a type in `enum Kind` of keys.cuh.
 pub(crate) fn kind(physical: Physical) -> u32 {
     match physical {
         Physical::Bit => 0,
@@ -34,7 +34,7 @@ pub(crate) fn kind(physical: Physical) -> u32 {
         Physical::F32 => 10,
         Physical::F64 => 11,
         Physical::View => 12,
-        // Refused before a descriptor is made: offsets have no order of their own.
+        // `SortKey::check` refuses these types: offsets have no order.
         Physical::Text | Physical::LongText => u32::MAX,
     }
 }
@@ -43,15 +43,15 @@ pub(crate) fn kind(physical: Physical) -> u32 {
 #[derive(Debug, Clone)]
 pub struct SortKey {
     pub values: DeviceView,
-    /// How the values lie. Of views ([`Physical::View`]) the launch must know the buffers that they point into
-    /// ([`Sort::run`](super::Sort::run)'s `reached`).
+    /// Type of the values. For views ([`Physical::View`]) the launch must list the buffers that they point into
+    /// (`reached` of [`Sort::run`](super::Sort::run)).
     pub physical: Physical,
     /// `None`: no row is NULL.
     pub validity: Option<DeviceView>,
-    /// For dictionary codes (U8, U16, U32): the rank (u32) of each code, which is what sorts.
+    /// For dictionary codes (U8, U16, U32): the rank (u32) of each code. Rows are sorted by rank.
     pub ranks: Option<DeviceView>,
-    /// The least and the greatest of the integers that sort (of the ranks, where there are some), if something proves them:
-    /// fewer bits are fewer passes. Values outside make the order wrong, never the memory.
+    /// Proven range of the integers to be sorted (of the ranks, if present): fewer bits mean fewer passes. Values
+    /// outside the range make the order wrong, but access no other memory.
     pub range: Option<Range>,
     pub descending: bool,
     pub nulls_first: bool,
@@ -64,12 +64,12 @@ impl SortKey {
         SortKey { values, physical, validity: None, ranks: None, range: None, descending: false, nulls_first: false }
     }
 
-    /// The number of `enum Kind` in keys.cuh.
+    /// Number of the key's type in `enum Kind` of keys.cuh.
     fn code(&self) -> u32 {
         kind(self.physical)
     }
 
-    /// Bytes of values that `rows` rows have.
+    /// Bytes of the values of `rows` rows.
     pub(super) fn value_bytes(&self, rows: u64) -> u64 {
         match self.physical {
             Physical::Bit => rows.div_ceil(32) * 4,
@@ -77,7 +77,7 @@ impl SortKey {
         }
     }
 
-    /// What is taken off the values, and the bits of what is left.
+    /// Base that is subtracted from the values, and the bits of the difference.
     fn low_and_bits(&self) -> (i128, u32) {
         match self.physical {
             Physical::Bit => return (0, 1),
@@ -95,7 +95,7 @@ impl SortKey {
         (range.low, 128 - span.leading_zeros())
     }
 
-    /// Refuses what has no order.
+    /// Returns an error for types without an order.
     pub(super) fn check(&self, what: &'static str) -> Result<(), KernelError> {
         let codes = [Physical::U8, Physical::U16, Physical::U32];
         let why = match self.physical {
@@ -109,22 +109,22 @@ impl SortKey {
     }
 }
 
-/// Where the keys lie in the number of a row.
+/// Positions of the keys in the number of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// Of each key in the number: bits between its end and the number's.
+    /// Per key in the number: bits between the end of the key and the end of the number.
     positions: Vec<u32>,
     /// Bits of the number.
     pub bits: u32,
-    /// The first key that the leading 64 bits do not hold whole.
+    /// Index of the first key that the leading 64 bits do not hold completely.
     pub resume: u32,
-    /// True when rows with equal numbers are equal.
+    /// True if rows with equal numbers are equal.
     pub whole: bool,
 }
 
 impl Layout {
     pub fn of(keys: &[SortKey]) -> Layout {
-        // A string is in the number with its first bytes, and then the number ends.
+        // A string is encoded by its first bytes and ends the number.
         let strings = keys.iter().position(|key| key.physical == Physical::View);
         let encoded = strings.map_or(keys.len(), |at| at + 1);
         let width = |key: &SortKey| key.low_and_bits().1 + u32::from(key.validity.is_some());
@@ -145,17 +145,17 @@ impl Layout {
         Layout { positions, bits, resume, whole: strings.is_none() }
     }
 
-    /// Keys that are in the number.
+    /// Number of keys in the number.
     pub fn encoded(&self) -> u32 {
         self.positions.len() as u32
     }
 
-    /// Where the leading word begins.
+    /// Bit at which the leading word begins.
     pub fn leading(&self) -> u32 {
         self.bits.saturating_sub(64)
     }
 
-    /// `struct Keys` of keys.cuh: `few` descriptors, or where `many` are.
+    /// `struct Keys` of keys.cuh: the descriptors `few`, or the address of `many`.
     pub fn parameter(&self, few: &[u8], many: Option<&DeviceView>, count: usize) -> Vec<u8> {
         let mut bytes = few.to_vec();
         bytes.resize(FEW_BYTES, 0);
@@ -167,12 +167,12 @@ impl Layout {
         bytes
     }
 
-    /// The descriptors of `keys`, as keys.cuh has them.
+    /// Descriptors of `keys`, in the format of keys.cuh.
     pub fn descriptors(&self, keys: &[SortKey]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(keys.len() * KEY_BYTES);
         for (index, key) in keys.iter().enumerate() {
             let address = |view: &Option<DeviceView>| view.as_ref().map_or(0, |view| view.address().0);
-            // A key behind a string is in no number, but is compared as if it were.
+            // A key after a string is not part of the number; it is compared as if it were encoded on its own.
             let (low, own) = key.low_and_bits();
             let position = self.positions.get(index).copied().unwrap_or(0);
             bytes.extend(key.values.address().0.to_le_bytes());

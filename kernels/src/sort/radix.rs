@@ -1,23 +1,23 @@
-//! Rows sorted by the digits of their keys' numbers, least significant first. Device side: `cuda/radix.cu`.
+//! Radix sort: rows sorted by the digits of their keys' numbers, least significant first. Device side: `cuda/radix.cu`.
 
 use millpond_memory::DeviceView;
 
 use super::{Cutter, KernelError, Result, Running, Sort};
 use crate::{Launch, LaunchConfig, tune};
 
-/// `struct Plan` in radix.cu.
+/// Bytes of `struct Plan` in radix.cu.
 const PLAN_BYTES: u64 = 8 * 256 * 4 + 64;
-/// Counts of a tile, one for each value of a digit.
+/// Bytes of a tile's counts, one per value of a digit.
 const STATUS_BYTES: u64 = 256 * 8;
 
-/// A word of the number: where it begins, counted from the number's end, and its digits.
+/// A word of the number: its start, counted from the end of the number, and its digits.
 struct Word {
     start: u32,
     digits: u32,
 }
 
 impl Word {
-    /// All words, least significant first. A number without bits still has a digit, whose pass writes the result.
+    /// All words, least significant first. A number of 0 bits still has one digit, whose pass writes the result.
     fn all(sort: &Sort) -> impl ExactSizeIterator<Item = Word> {
         let bits = sort.layout.bits.max(1);
         (0..bits.div_ceil(64) as usize).map(move |index| {
@@ -32,7 +32,7 @@ impl Word {
 }
 
 struct Lists {
-    /// What is zeroed first.
+    /// Part of the scratch that is zeroed first.
     cleared: DeviceView,
     plans: Vec<DeviceView>,
     status: DeviceView,
@@ -40,7 +40,7 @@ struct Lists {
     rows: [DeviceView; 2],
 }
 
-/// Where plans and lists lie, and their bytes.
+/// Plans and lists in the scratch, and their bytes.
 fn lists(sort: &Sort, scratch: Option<&DeviceView>) -> Result<(Option<Lists>, u64)> {
     let widest = Word::all(sort).map(|word| word.width()).max().unwrap_or(8);
     let mut cutter = Cutter::new(scratch);
@@ -77,7 +77,7 @@ pub(super) fn run(running: &Running<'_>, scratch: &DeviceView) -> Result<()> {
     let encode_blocks = sort.tiles(tune::RADIX_THREADS).clamp(1, resident);
     let pass_blocks = sort.tiles(tune::RADIX_TILE_ROWS).clamp(1, resident);
     let num_words = Word::all(sort).len();
-    // A later pass has a higher tag, so that the status of an earlier one says nothing to it.
+    // Each pass has a higher tag, so that it ignores the status words of earlier passes.
     let mut tag = 0u32;
     for (index, word) in Word::all(sort).enumerate() {
         let plan = &lists.plans[index];

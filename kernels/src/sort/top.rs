@@ -1,14 +1,14 @@
-//! The first rows of an order, in one launch. Device side: `cuda/top.cu`.
+//! Top k: the first rows of an order, in one launch. Device side: `cuda/top.cu`.
 
 use millpond_memory::DeviceView;
 
 use super::{Cutter, KernelError, Result, Running, Sort};
 use crate::{Launch, LaunchConfig, tune};
 
-/// The bar, how many thread blocks have arrived, and how many pairs they left.
+/// Bytes of the state: the bar, the number of thread blocks that have finished, and the number of pairs they left.
 const STATE_BYTES: u64 = 16;
 
-/// Thread blocks: each has some tiles to look at, so that most of what it meets is beyond its bar.
+/// Number of thread blocks: each scans several tiles, so that its bar rejects most rows.
 fn blocks(sort: &Sort) -> u32 {
     let tile = 2 * tune::SORT_THREADS * tune::TOP_TILES_PER_BLOCK;
     sort.tiles(tile).clamp(1, tune::TOP_MAX_BLOCKS)
@@ -20,7 +20,7 @@ struct Lists<V> {
     rows: V,
 }
 
-/// Where state and lists lie, and their bytes.
+/// State and lists in the scratch, and their bytes.
 fn lists(sort: &Sort, scratch: Option<&DeviceView>) -> Result<(Option<Lists<DeviceView>>, u64)> {
     let pairs = (u64::from(blocks(sort)) * sort.limit).min(sort.bound);
     let mut cutter = Cutter::new(scratch);
@@ -41,7 +41,7 @@ pub(super) fn run(running: &Running<'_>, scratch: &DeviceView) -> Result<()> {
     let (Some(Lists { state, words, rows }), _) = lists(sort, Some(scratch))? else {
         return Err(KernelError::Shape { what: "sort", why: "there is no scratch".into() });
     };
-    // No word is beyond the bar at first.
+    // Initially no word is beyond the bar.
     state.view(0..8)?.fill(0xff, running.on)?;
     state.view(8..STATE_BYTES as usize)?.fill(0, running.on)?;
     let kernel = running.images.kernel("top", "top_rows")?;

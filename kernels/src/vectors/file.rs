@@ -1,17 +1,18 @@
-//! Recorded results as a file: a header that people read, then bytes.
+//! Recorded results as a file: a text header, then bytes.
 //!
 //! ```text
 //!   millpond vectors 1
 //!   device NVIDIA H200, compute capability 9.0
 //!   driver 580.159.04, CUDA 13.0
 //!   date 2026-11-22
-//!   forms 412, vectors 71040, 5f0a…          ◄── the hash of all names and operands
+//!   forms 412, vectors 71040, 5f0a…          ◄── hash of all names and operands
 //!                                                (an empty line)
 //!   form │ name length u16 │ name │ vectors u16 │ results u8 │ hash of the operands u64 │ widths u8… │ bits …
 //! ```
 //!
-//! Bits       each result in the fewest whole bytes of its width, least significant first; predicates a byte each.
-//! Same       the same results give the same bytes.
+//! Bits       each result takes the fewest whole bytes for its width, least significant first; a predicate takes one
+//!            byte.
+//! Same       equal results give equal bytes.
 
 use super::forms::Form;
 use super::operands::{fnv, hash, operands};
@@ -19,14 +20,14 @@ use super::run::Results;
 
 const MAGIC: &str = "millpond vectors 1";
 
-/// What was recorded, and where.
+/// Results of all forms on one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recording {
-    /// The device, its compute capability.
+    /// Device name and compute capability.
     pub device: String,
-    /// The driver's version.
+    /// Driver version.
     pub driver: String,
-    /// The day, as `2026-11-22`.
+    /// Date, as `2026-11-22`.
     pub date: String,
     pub forms: Vec<Recorded>,
 }
@@ -35,14 +36,14 @@ pub struct Recording {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
     pub name: String,
-    /// Of the operands that the results belong to.
+    /// Hash of the operands that gave the results.
     pub operands: u64,
     pub results: Results,
-    /// Widths of the results in bits.
+    /// Width of each result in bits.
     pub widths: Vec<u32>,
 }
 
-/// The hash of names and operands: two recordings with the same one can be compared.
+/// Hash of names and operands: recordings can be compared if their hashes are equal.
 pub fn list_hash<'a>(forms: impl Iterator<Item = (&'a str, u64)>) -> u64 {
     let text: String = forms.map(|(name, operands)| format!("{name} {operands:016x}\n")).collect();
     fnv(text.as_bytes())
@@ -59,12 +60,12 @@ impl Recorded {
 }
 
 impl Recording {
-    /// How many vectors there are.
+    /// Number of vectors.
     pub fn vectors(&self) -> usize {
         self.forms.iter().map(Recorded::rows).sum()
     }
 
-    /// The file.
+    /// Writes the bytes of the file.
     pub fn to_bytes(&self) -> Vec<u8> {
         let (forms, vectors) = (self.forms.len(), self.vectors());
         let list = list_hash(self.forms.iter().map(|form| (form.name.as_str(), form.operands)));
@@ -88,10 +89,10 @@ impl Recording {
         bytes
     }
 
-    /// Reads a file.
+    /// Reads the bytes of a file.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the first defect.
     pub fn from_bytes(bytes: &[u8]) -> Result<Recording, String> {
         let end = bytes.windows(2).position(|two| two == b"\n\n").ok_or("it has no header")?;
         let header = std::str::from_utf8(&bytes[..end]).map_err(|_| "its header is no text")?;
@@ -132,7 +133,7 @@ impl Recording {
     }
 }
 
-/// The bytes that are not read yet.
+/// The unread bytes.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {

@@ -1,4 +1,4 @@
-//! The forms of PTX instructions that have vectors, and which form an instruction has.
+//! Instruction forms of PTX that have vectors, and the form of an instruction.
 //!
 //! ```text
 //!   add.cc.u32 %r3, %r1, %r2          form  add.cc.u32        sources  u32 u32       results  u32, carry
@@ -6,86 +6,87 @@
 //!   cvt.s32.s8 %r2, %r1                     cvt.s32.s8/32/32           s8 in 32 bits          s32 in 32 bits
 //! ```
 //!
-//! Form       opcode with modifiers and types; for `mov` the shape of a vector; for `cvt` the widths of its registers where
-//!            they are not those of its types (at least 16 bits).
-//! List       [`forms`]: all that the images use, and what the builder can write for the types that it has. A test holds
+//! Form       opcode with modifiers and types; for `mov` the shape of a vector; for `cvt` the widths of its registers
+//!            if they differ from its types (of at least 16 bits).
+//! List       [`forms`]: all forms that the images use, and all that the builder can write for its types. A test checks
 //!            every image and every generated module of the tests against it.
-//! Outside    what is more than a function of registers: memory and addresses (ld, st, atom, red, cvta, mov of a symbol,
-//!            fences), the flow of control (bra, call, ret, exit, trap), other lanes (shfl, vote, match, activemask, barriers)
-//!            and which thread this is (mov of a special register). Their effects are claims of other checks.
+//! Outside    instructions that are more than functions of registers: memory and addresses (ld, st, atom, red, cvta,
+//!            mov of a symbol, fences), control flow (bra, call, ret, exit, trap), other lanes (shfl, vote, match,
+//!            activemask, barriers) and the thread's identity (mov of a special register). Other checks cover their
+//!            effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use millpond_ptx::ast::{Instruction, Module, Opcode, Operand, Space, Statement, Type};
 
-/// What an instruction is to vectors.
+/// Kind of an instruction, for vectors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
-    /// A function of registers, of this form.
+    /// A function of registers, with its form.
     Value(String),
-    /// It touches more than registers.
+    /// The instruction accesses more than registers.
     Outside,
 }
 
-/// What an operand means, which decides the values that are tried.
+/// Meaning of an operand; it selects the tested values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// A number or bits of its type.
     Plain,
-    /// A number of bits: of a shift, or a place or length of a field.
+    /// A number of bits: a shift count, or position or length of a bit field.
     Bits,
-    /// Which bytes `prmt` takes.
+    /// Byte selector of `prmt`.
     Bytes,
-    /// An integer that becomes a float of this width.
+    /// An integer that is converted to a float of this width.
     ToFloat(u32),
-    /// A float that becomes an integer, or a float without fraction.
+    /// A float that is converted to an integer, or rounded to an integral float.
     ToInteger,
-    /// A float that becomes a narrower one.
+    /// A float that is converted to a narrower float.
     ToNarrower,
     /// 0 or 1: a predicate, or the carry flag.
     Flag,
 }
 
-/// An operand that is read.
+/// A source operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Source {
     pub ty: Type,
-    /// Width of its register.
+    /// Width of its register in bits.
     pub bits: u32,
     pub role: Role,
 }
 
-/// How a result is held against the recorded one.
+/// Comparison of a result with the recorded one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Agreement {
-    /// The same bits, those of a NaN too.
+    /// Bits must be equal, also for NaN.
     Bits,
-    /// The nearest numbers of `.f32` may lie this far apart.
+    /// Maximum distance, in units of the last place of `.f32`.
     Ulps(u32),
-    /// Up to this difference where the argument lies in ½ … 2, else up to this share of the result.
+    /// Maximum difference if the argument is in ½ … 2; otherwise maximum relative error.
     NearOne(f64),
-    /// The upper words of an `.f64` may differ by this.
+    /// Maximum difference of the upper words of an `.f64`.
     UpperWord(u32),
 }
 
-/// One form: how it is called, and what goes in and comes out.
+/// One form: its name, its sources and its results.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Form {
     pub name: String,
     pub sources: Vec<Source>,
-    /// Widths of the registers that are written, 1 for a predicate or the carry flag.
+    /// Widths of the result registers; 1 for a predicate or the carry flag.
     pub results: Vec<u32>,
     pub agreement: Agreement,
     pub(super) opcode: String,
     pub(super) shape: Shape,
 }
 
-/// How the instruction is written.
+/// Syntax of the instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     /// Results, then sources.
     Plain,
-    /// The last source comes in by the carry flag, the last result goes out by it.
+    /// The last source is read from the carry flag, the last result is written to it.
     Carry { reads: bool, writes: bool },
     /// The sources are one vector.
     Pack,
@@ -93,7 +94,7 @@ pub(super) enum Shape {
     Unpack,
 }
 
-/// Every form that has vectors, in order, each once. Braces stand for each of their words.
+/// Every form that has vectors, once each, in order. Braces expand to each of their words.
 const LIST: &[&str] = &[
     // Integers.
     "{add,sub,min,max,div,rem}.{u16,s16,u32,s32,u64,s64}",
@@ -133,7 +134,8 @@ const LIST: &[&str] = &[
     "lg2.approx.ftz.f32",
     "rcp.approx.ftz.f64",
     "rsqrt.approx.ftz.f64",
-    // Conversions, between registers of the types' own widths, and of 8 and 16 bits in registers of 32, as the builder has it.
+    // Conversions between registers of the types' own widths, and for 8 and 16 bits in 32-bit registers, as the builder
+    // writes them.
     "cvt.{u16,s16,u32,s32,u64,s64}.{u16,s16,u32,s32,u64,s64}",
     "cvt.{u16,s16,u32,s32,u64,s64}.{u8,s8}/=/16",
     "cvt.{u32,s32}.{u8,s8,u16,s16}/32/32",
@@ -158,7 +160,7 @@ pub fn forms() -> Vec<Form> {
     names.map(|name| Form::named(&name).unwrap_or_else(|reason| panic!("{name}: {reason}"))).collect()
 }
 
-/// `a.{b,c}` is `a.b` and `a.c`. Braces around a number are a vector of that length.
+/// Expands `a.{b,c}` to `a.b` and `a.c`. Braces around a number are a vector of that length.
 fn expanded(text: &str) -> Vec<String> {
     let braces = text.match_indices('{').find_map(|(open, _)| {
         let close = open + text[open..].find('}')?;
@@ -170,7 +172,7 @@ fn expanded(text: &str) -> Vec<String> {
     words.flat_map(|word| expanded(&format!("{}{word}{}", &text[..open], &text[close + 1..]))).collect()
 }
 
-/// The width of a register that holds a `ty` where nothing else is said.
+/// Default width of the register for a `ty`.
 fn own_width(ty: Type) -> u32 {
     if ty == Type::Pred { 1 } else { ty.bits().max(16) }
 }
@@ -179,7 +181,7 @@ impl Form {
     /// The form called `name`.
     ///
     /// # Errors
-    /// What is not known about it.
+    /// The unknown part of the name.
     pub fn named(name: &str) -> Result<Form, String> {
         let (text, vectors) = name.split_once(' ').unwrap_or((name, ""));
         let mut parts = text.split('/');
@@ -300,7 +302,7 @@ fn half(ty: Type) -> Result<Type, String> {
 /// The forms that a module uses.
 ///
 /// # Errors
-/// The first instruction of which nothing here knows whether it is a function of registers.
+/// The first instruction that is neither a known form nor known to be outside.
 pub fn used(module: &Module) -> Result<BTreeSet<String>, String> {
     let mut found = BTreeSet::new();
     for function in module.functions() {
@@ -336,7 +338,7 @@ fn visit(body: &[Statement], see: &mut impl FnMut(&Statement) -> Result<(), Stri
     Ok(())
 }
 
-/// Widths of declared registers, by name and whether the name stands for a row of them.
+/// Widths of declared registers, by name and whether the name denotes a numbered row.
 type Registers = BTreeMap<(String, bool), u32>;
 
 fn width(name: &str, registers: &Registers) -> Option<u32> {
@@ -351,7 +353,7 @@ fn kind(instruction: &Instruction, registers: &Registers) -> Result<Kind, String
         "ld" | "st" | "atom" | "red" | "cvta" | "membar" | "fence" | "prefetch" | "isspacep" => {
             return Ok(Kind::Outside);
         }
-        // The flow of control.
+        // Control flow.
         "bra" | "brx" | "call" | "ret" | "exit" | "trap" | "nanosleep" => return Ok(Kind::Outside),
         // Other lanes.
         "shfl" | "vote" | "match" | "activemask" | "bar" | "barrier" => return Ok(Kind::Outside),
@@ -362,7 +364,7 @@ fn kind(instruction: &Instruction, registers: &Registers) -> Result<Kind, String
     match (opcode.name.as_str(), &instruction.operands[..]) {
         ("mov", [Operand::Vector(to), Operand::Name(_)]) => name += &format!(" {{{}}}, 1", to.len()),
         ("mov", [Operand::Name(_), Operand::Vector(from)]) => name += &format!(" 1, {{{}}}", from.len()),
-        // A symbol, or a register that says which thread this is.
+        // A symbol, or a special register that identifies the thread.
         ("mov", [_, Operand::Name(from)]) if width(from, registers).is_none() => return Ok(Kind::Outside),
         ("mov", [_, Operand::SymbolOffset { .. }]) => return Ok(Kind::Outside),
         ("cvt", [Operand::Name(to), from]) => {

@@ -1,17 +1,18 @@
-//! Golden vectors: what a GPU gives for edge values of every instruction form that our kernels use.
+//! Golden vectors: results of a GPU for edge values of every instruction form that our kernels use.
 //!
 //! ```text
 //!   forms ──► operands ──► run on a GPU ──► vectors/recorded.bin          cargo vectors --record FILE
 //!                 └──────► run anywhere ──► the same bits?                `cargo test` on the simulated device,
-//!                                                                         `millpond selftest` on the device a user has
+//!                                                                          `millpond selftest` on the user's device
 //! ```
 //!
-//! Why        the simulated device interprets PTX, a GPU runs what NVIDIA's assembler makes of it. Where the two differ in an
-//!            instruction, the recorded vector says so, and the interpreter is the one that is wrong.
-//! Agreement  bits, those of NaNs too; approximations within the error that the PTX manual gives ([`Agreement`]).
-//! Open       what PTX leaves open and no query depends on must be the recorded bits on the simulated device alone, since another
-//!            GPU may do otherwise: division by zero, places and lengths beyond 255, and which of several NaNs comes out.
-//! Not here   instructions in company: an assembler that combines several of them wrongly is for other checks.
+//! Why        the simulated device interprets PTX, a GPU runs the output of NVIDIA's assembler. If the two differ in an
+//!            instruction, the recorded vector shows it, and the interpreter is wrong.
+//! Agreement  equal bits, also for NaNs; approximations within the error of the PTX manual ([`Agreement`]).
+//! Open       results that PTX leaves open and no query depends on are compared on the simulated device only, since
+//!            another GPU may differ: division by zero, bit-field positions and lengths over 255, the choice among
+//!            several NaNs.
+//! Not here   combinations of instructions: other checks cover an assembler that combines several of them wrongly.
 
 mod file;
 mod forms;
@@ -30,10 +31,10 @@ pub use forms::{Agreement, Form, Role, Source, forms, used};
 pub use operands::{hash, operands};
 pub use run::{Results, run, text};
 
-/// Results of a device for every form, and the forms that it refuses, with its reasons.
+/// Results of a device for every form, and the forms that it rejects, with its reasons.
 ///
 /// # Errors
-/// What the device says about anything but the forms themselves.
+/// Errors of the device, except the rejection of forms.
 pub fn record(device: &Device, date: &str) -> Result<(Recording, Vec<(String, String)>), CheckError> {
     let forms = forms();
     let (mut recorded, mut refused) = (Vec::new(), Vec::new());
@@ -57,10 +58,10 @@ pub fn record(device: &Device, date: &str) -> Result<(Recording, Vec<(String, St
     Ok((recording, refused))
 }
 
-/// Every vector on which a device differs from a recording, in words; forms first that only one of the two has.
+/// Describes every vector that differs between a device and a recording, after the forms that only one of them has.
 ///
 /// # Errors
-/// What the device says about anything but the forms themselves.
+/// Errors of the device, except the rejection of forms.
 pub fn differences(device: &Device, recording: &Recording) -> Result<Vec<String>, CheckError> {
     let forms = forms();
     let mut recorded: HashMap<&str, &Recorded> =
@@ -100,7 +101,7 @@ fn differs(
 ) -> Option<String> {
     let of = |columns: &[Vec<u64>]| columns.iter().map(|column| column[row]).collect::<Vec<u64>>();
     let (operands, recorded, results) = (of(operands), of(&recorded.results), of(results));
-    // Another GPU may err to the other side.
+    // Another GPU may err in the other direction.
     let errors = if is_gpu { 2 } else { 1 };
     let open = is_gpu && is_open(form, &operands);
     let mut pairs = recorded.iter().zip(&results);
@@ -121,7 +122,7 @@ fn differs(
     })
 }
 
-/// Whether PTX leaves the result of these operands open.
+/// True if PTX leaves the result for these operands open.
 fn is_open(form: &Form, operands: &[u64]) -> bool {
     let sources = || form.sources.iter().zip(operands);
     let is_nan = |(source, bits): &(&Source, &u64)| match source.ty {
@@ -137,8 +138,8 @@ fn is_open(form: &Form, operands: &[u64]) -> bool {
     }
 }
 
-/// Whether a result is one that the recorded one allows, where each of two devices may err by `errors`/2 of what the manual
-/// allows; half of a last place more, by which results are rounded.
+/// True if the recorded result allows `result`: each of two devices may err by `errors`/2 times the manual's bound,
+/// plus half a unit in the last place for rounding.
 fn agrees(agreement: Agreement, errors: u32, argument: u64, recorded: u64, result: u64) -> bool {
     let single = |bits: u64| f32::from_bits(bits as u32);
     let special = |value: f64| !value.is_finite() || value == 0.0;
@@ -165,16 +166,16 @@ fn agrees(agreement: Agreement, errors: u32, argument: u64, recorded: u64, resul
     }
 }
 
-/// A float as a number that neighbours differ in by one.
+/// Maps a float to an integer; neighbouring floats map to consecutive integers.
 fn ordered32(value: f32) -> i64 {
     let bits = i64::from(value.to_bits() & 0x7fff_ffff);
     if value.is_sign_negative() { -bits } else { bits }
 }
 
-/// The recording that is checked in.
+/// The checked-in recording.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A description of its first defect.
 pub fn recorded() -> Result<Recording, String> {
     Recording::from_bytes(include_bytes!("../../vectors/recorded.bin"))
 }

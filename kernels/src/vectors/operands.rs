@@ -1,11 +1,11 @@
-//! The values that are tried: at most sixteen edges an operand, every combination up to 256, a seeded sample above.
+//! Tested operand values: at most sixteen edge values per operand; all combinations up to 256, a seeded sample above.
 //!
 //!   add.rn.f64   16 edges × 16 edges      ─► 256 tuples, all
-//!   fma.rn.f64   16 × 16 × 16 = 4,096     ─► 256 of them, by the seed that the form's name is
-//!   sqrt.rn.f64  16 edges                 ─► 16, and 48 seeded numbers: one operand has room for more
+//!   fma.rn.f64   16 × 16 × 16 = 4,096     ─► 256 of them, seeded by the form's name
+//!   sqrt.rn.f64  16 edges                 ─► 16, and 48 seeded numbers, as one operand leaves room
 //!
-//! Same       the tuples of a form are the same on every machine: the file of recorded results does not repeat them, it has
-//!            their [`hash`] so that another choice here is noticed.
+//! Same       the tuples of a form are equal on every machine: the recording does not store them but their [`hash`], so
+//!            that a change of this choice is noticed.
 
 use std::collections::BTreeSet;
 
@@ -13,9 +13,9 @@ use millpond_ptx::ast::{Type, TypeKind};
 
 use super::forms::{Form, Role, Source};
 
-/// The most tuples of a form.
+/// Maximum tuples of a form.
 pub const MOST: usize = 256;
-/// Seeded values of a form of one operand, beside its edges.
+/// Seeded values of a form with one operand, in addition to its edges.
 const MORE: usize = 48;
 
 /// The operands of every vector of a form: one list of bits for each source.
@@ -56,7 +56,7 @@ pub fn operands(form: &Form) -> Vec<Vec<u64>> {
     columns
 }
 
-/// A number that changes when a tuple does.
+/// Hash of all tuples.
 pub fn hash(operands: &[Vec<u64>]) -> u64 {
     let bytes: Vec<u8> = operands.iter().flatten().flat_map(|word| word.to_le_bytes()).collect();
     fnv(&bytes)
@@ -83,7 +83,7 @@ fn mask(bits: u32) -> u64 {
     u64::MAX >> (64 - bits)
 }
 
-/// A number of the operand's type: floats of middling size and any bits in turn, integers of any length.
+/// A number of the operand's type: for floats medium-sized numbers and arbitrary bits in turn, for integers any length.
 fn seeded(source: &Source, seed: &mut Seed) -> u64 {
     let (bits, how) = (seed.next(), seed.next());
     match source.ty {
@@ -97,13 +97,13 @@ fn seeded(source: &Source, seed: &mut Seed) -> u64 {
     }
 }
 
-/// The edges of an operand: at most sixteen.
+/// Edge values of an operand, at most sixteen.
 fn edges(source: &Source) -> Vec<u64> {
     let bits = source.ty.bits();
     let values: Vec<u64> = match (source.role, source.ty.kind()) {
         (Role::Flag, _) | (_, TypeKind::Predicate) => vec![0, 1],
         (Role::Bits, _) => vec![0, 1, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 256, 0xffff_ffff],
-        // Nibbles choose a byte of eight; their highest bit repeats its sign.
+        // Nibbles select a byte of eight; their highest bit replicates its sign.
         (Role::Bytes, _) => vec![
             0x0000,
             0x0123,
@@ -130,7 +130,7 @@ fn edges(source: &Source) -> Vec<u64> {
         (Role::ToFloat(_), _) if bits == 64 => TO_FLOAT_64.to_vec(),
         (Role::ToFloat(_), _) if bits == 32 => TO_FLOAT_32.to_vec(),
         (_, _) if bits == 64 => INTEGERS_64.to_vec(),
-        // What lies beyond a narrow type in its register must not matter.
+        // Register bits above a narrow type must not matter.
         (_, _) if bits < source.bits => {
             INTEGERS_16.iter().zip(INTEGERS_32).map(|(low, high)| low & mask(bits) | high << bits).collect()
         }
@@ -182,7 +182,7 @@ const INTEGERS_64: [u64; 16] = [
     0xffff_ffff_ffff_ffff,
 ];
 
-/// Around 2²⁴, from where .f32 lacks integers.
+/// Around 2²⁴, above which .f32 lacks integers.
 const TO_FLOAT_32: [u64; 16] = [
     0,
     1,
@@ -202,7 +202,7 @@ const TO_FLOAT_32: [u64; 16] = [
     0xffff_ffff,
 ];
 
-/// Around 2²⁴ and 2⁵³, from where .f32 and .f64 lack integers, and the ends.
+/// Around 2²⁴ and 2⁵³, above which .f32 and .f64 lack integers, and the extremes.
 const TO_FLOAT_64: [u64; 16] = [
     0,
     1,
@@ -274,7 +274,7 @@ const FLOATS_64: [u64; 16] = [
     0x7ff0_0000_0000_4321,
 ];
 
-/// Halves, the ends of integers, and what is no integer.
+/// Halves, the limits of integer types, and values without an integer.
 const TO_INTEGER: [f64; 14] = [
     -0.0,
     0.5,
@@ -292,7 +292,7 @@ const TO_INTEGER: [f64; 14] = [
     f64::NEG_INFINITY,
 ];
 
-/// Of TO_INTEGER, and NaNs.
+/// The bits of TO_INTEGER, and NaNs.
 fn floats32(values: [f64; 14]) -> Vec<u64> {
     let nans = [0x7fc0_1234, 0xff80_4321];
     values.iter().map(|value| u64::from((*value as f32).to_bits())).chain(nans).collect()
@@ -303,18 +303,18 @@ fn floats64(values: [f64; 14]) -> Vec<u64> {
     values.iter().map(|value| value.to_bits()).chain(nans).collect()
 }
 
-/// Halfway between neighbours of .f32, and the ends of its range.
+/// Halfway between neighbours in .f32, and the limits of its range.
 const TO_NARROWER: [u64; 16] = [
     0x8000_0000_0000_0000,
-    // 1 + 2⁻²⁴, to even downwards; a little more; 1 + 3·2⁻²⁴, to even upwards; and a little less.
+    // 1 + 2⁻²⁴ (tie, rounds down to even), slightly more; 1 + 3·2⁻²⁴ (tie, rounds up to even), slightly less.
     0x3ff0_0000_1000_0000,
     0x3ff0_0000_1000_0001,
     0x3ff0_0000_3000_0000,
     0xbff0_0000_2fff_ffff,
-    // The largest .f32 and a half of its last place, and a little less.
+    // The largest .f32 plus half a unit in its last place, and slightly less.
     0x47ef_ffff_f000_0000,
     0xc7ef_ffff_efff_ffff,
-    // Half of the smallest .f32, a little more, and 1½ of it.
+    // Half of the smallest .f32, slightly more, and 1½ times the smallest.
     0x3690_0000_0000_0000,
     0xb690_0000_0000_0001,
     0x36a8_0000_0000_0000,

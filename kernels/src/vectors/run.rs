@@ -1,13 +1,14 @@
-//! Forms on a device: one small kernel a form, some forms a module.
+//! Runs forms on a device: one small kernel per form, several forms per module.
 //!
 //! ```text
-//!   operands  │ a₀ a₁ … │ b₀ b₁ … │     a word of 64 bits each        thread i:  ld a[i], b[i]
+//!   operands  │ a₀ a₁ … │ b₀ b₁ … │     one 64-bit word each             thread i:  ld a[i], b[i]
 //!   results   │ d₀ d₁ … │ e₀ e₁ … │                                               the instruction
 //!                                                                                  st d[i], e[i]
 //! ```
 //!
-//! Carry      the flag is made by an addition (a subtraction before `subc`) in front, and read by one behind.
-//! Refused    a module that the driver refuses is tried again form by form, so that one bad form costs no other.
+//! Carry      an addition (a subtraction for `subc`) sets the flag before the instruction, another reads it afterwards.
+//! Refused    if the driver rejects a module, its forms are tried one by one, so that one bad form does not affect the
+//!            others.
 
 use std::fmt::Write;
 
@@ -18,16 +19,16 @@ use super::forms::{Form, Shape};
 use super::operands::operands;
 use crate::{Launch, LaunchConfig};
 
-/// Forms of one module: a driver's assembler takes a second for some hundred of them.
+/// Forms per module: a driver's assembler takes a second for a few hundred of them.
 const FORMS_PER_MODULE: usize = 32;
 
-/// The results of a form: one list of bits for each.
+/// Results of a form: one list of bits per result.
 pub type Results = Vec<Vec<u64>>;
 
-/// What became of each form: its results, or why the device has none.
+/// Results of each form, or the device's reason for rejecting it.
 ///
 /// # Errors
-/// What the device says about anything but the forms themselves.
+/// Errors of the device, except the rejection of forms.
 pub fn run(device: &Device, forms: &[Form]) -> Result<Vec<Result<Results, String>>, CheckError> {
     let rig = CheckRig::new(device)?;
     let mut all = Vec::with_capacity(forms.len());
@@ -138,7 +139,7 @@ fn instruction(text: &mut String, form: &Form) -> std::fmt::Result {
         Shape::Carry { reads, writes } => {
             let plain = sources - usize::from(reads);
             let bits = form.results[0];
-            // A borrow is a flag of subtractions, a carry one of additions.
+            // Subtractions set the flag as a borrow, additions as a carry.
             let step = if opcode.starts_with("sub") { "sub" } else { "add" };
             writeln!(text, "\t.reg .b{bits} %made, %flag;")?;
             match (reads, step) {

@@ -1,15 +1,15 @@
-//! Values that count once in a frame. Device side: `cuda/distinct.cu`.
+//! DISTINCT in frames: a value counts once. Device side: `cuda/distinct.cu`.
 //!
 //! ```text
-//!   rows by partition and value ── near ──► the row before each, or behind it, with the same value
+//!   rows by partition and value ── near ──► the previous, or next, row with an equal value
 //!   near ─┬─ firsts ──► a validity for fold: frames from the start of the partition, or to its end
-//!         └─ changes ─► a column for fold: what other frames have too much of ── less ──► taken off
+//!         └─ changes ─► a column for fold: surplus of repeated values in other frames ── less ──► subtracted
 //! ```
 //!
-//! NULL     counts nowhere, or as a value where the caller says so.
-//! Memory   [`near_bytes`], and [`firsts_bytes`] or [`changes_bytes`]; [`spans_bytes`] while changes are found.
+//! NULL     is not counted, or counts as a value if the caller chooses so.
+//! Memory   [`near_bytes`], and [`firsts_bytes`] or [`changes_bytes`]; [`spans_bytes`] while [`Window::changes`] runs.
 //! Waits    never.
-//! Cost     two searches a row, whatever the frames hold.
+//! Cost     two searches per row, independent of the size of the frames.
 
 use millpond_memory::DeviceView;
 
@@ -20,36 +20,36 @@ use crate::rows::{Rows, bitmap_words, expect_bytes};
 use crate::sort::{PARAMETER_ALIGNMENT, SortKey, few_keys, kind};
 use crate::window::{Bound, Column, Frame, Out, Positions, Result, Units, Window, list_bytes, lists};
 
-/// On which side of a row its value is looked for.
+/// Side of a row that is searched for an equal value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
     Before,
     Behind,
 }
 
-/// Bytes of what [`Window::near`] writes.
+/// Bytes of the output of [`Window::near`].
 pub fn near_bytes(rows: u64) -> u64 {
     list_bytes(rows)
 }
 
-/// Bytes of what [`Window::firsts`] writes.
+/// Bytes of the output of [`Window::firsts`].
 pub fn firsts_bytes(rows: u64) -> u64 {
     rows.div_ceil(32).max(1) * 4
 }
 
-/// Bytes of what [`Window::changes`] writes.
+/// Bytes of the output of [`Window::changes`].
 pub fn changes_bytes(rows: u64) -> u64 {
     8 * rows.max(1)
 }
 
-/// Bytes that [`Window::changes`] needs while it runs.
+/// Bytes of scratch of [`Window::changes`].
 pub fn spans_bytes(rows: u64) -> u64 {
     2 * list_bytes(rows)
 }
 
 impl Window<'_> {
-    /// Finds of each row the one next to it with the same value; NULL is one where `nulls`. `order` has the numbers of the rows by
-    /// partition, value and number.
+    /// Finds for each row the nearest row of its partition with an equal value; `nulls` treats NULL as a value. `order`
+    /// holds the row numbers sorted by partition, value and number.
     ///
     /// # Errors
     /// [`KernelError::Shape`] if a length does not fit.
@@ -76,7 +76,7 @@ impl Window<'_> {
         self.submit(reached.iter().fold(launch, |launch, view| launch.reads(view)))
     }
 
-    /// Marks the rows that are not NULL and have no such row: whole words of a validity.
+    /// Marks the valid rows without such a row, in whole words of a validity bitmap.
     ///
     /// # Errors
     /// [`KernelError::Shape`] if a length does not fit.
@@ -92,11 +92,12 @@ impl Window<'_> {
         self.submit(launch.read(near).write(firsts))
     }
 
-    /// What the frame of each row has more of than that of the row before it, of values that it has too often: the sum of all up to a
-    /// row is to be taken off its result. Without `of` each value counts one. `near` looks [`Side::Before`].
+    /// Writes the change of the surplus from the previous row's frame to each row's frame; the surplus is the
+    /// contribution of repeated values. The running sum of the changes is subtracted from the results. Without `of`
+    /// each value counts 1. `near` was found on side [`Side::Before`].
     ///
     /// # Errors
-    /// [`KernelError::Shape`] if a length does not fit, and for values of other than 64 bits or less.
+    /// [`KernelError::Shape`] if a length does not fit, and for values that are not integers of at most 64 bits.
     pub fn changes(
         &self,
         positions: &Positions,
@@ -132,13 +133,13 @@ impl Window<'_> {
         self.submit(launch.value(kind).write(&changes))
     }
 
-    /// Launches that [`changes`](Self::changes) makes.
+    /// Number of launches of [`changes`](Self::changes).
     pub const CHANGES_LAUNCHES: u64 = 2;
 
-    /// Takes `too_much`, 64 bits a row, off the results of the frames that have rows.
+    /// Subtracts `too_much`, 64 bits per row, from the results of frames that are not empty.
     ///
     /// # Errors
-    /// [`KernelError::Shape`] if a length does not fit, and for results that have neither 32 bits nor 64.
+    /// [`KernelError::Shape`] if a length does not fit, and for results of other widths than 32 or 64 bits.
     pub fn less(&self, positions: &Positions, frame: &Frame, too_much: &DeviceView, out: &Out) -> Result<()> {
         expect_bytes("window", "what is too much", too_much, changes_bytes(self.bound()))?;
         out.check(self.bound())?;

@@ -1,11 +1,12 @@
-//! Aggregates over frames, by a tree of states. Device side: `window_leaves`, `window_nodes` and `window_fold` in `cuda/window.cu`.
+//! Aggregates over frames, through a tree of states. Device side: `window_leaves`, `window_nodes` and `window_fold` in
+//! `cuda/window.cu`.
 //!
 //! ```text
-//!   an argument ── grow ──► states of 8 rows, of 64 and so on ── fold ──► count, sum, avg, min, max, variances of each frame
+//!   an argument ── grow ──► states of 8 rows, of 64, … ── fold ──► count, sum, avg, min, max, variances of each frame
 //! ```
 //!
 //! NULL     a row whose argument is NULL is in no state.
-//! Memory   [`tree_bytes`]: 32 bytes a state, 4.6 bytes a row.
+//! Memory   [`tree_bytes`]: 32 bytes per state, 4.6 bytes per row.
 //! Waits    never.
 
 use millpond_memory::DeviceView;
@@ -16,24 +17,24 @@ use crate::sort::kind;
 use crate::window::{Column, Frame, Out, Positions, Result, Window, levels, put_address};
 use crate::{Launch, tune};
 
-/// `struct State` in window.cu.
+/// Bytes of `struct State` in window.cu.
 const STATE_BYTES: u64 = 32;
 
-/// What a frame's rows become.
+/// Aggregate of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
     Count,
-    /// Of integers, modulo the width of the result.
+    /// Sum of integers, modulo the width of the result.
     Sum,
-    /// Of floats, as a double.
+    /// Sum of floats, as a double.
     SumFloats,
-    /// Of floats or integers that floats hold, as a double.
+    /// Mean of floats, or of integers that floats represent exactly, as a double.
     Mean,
-    /// Of decimals: the sum times this, divided.
+    /// Mean of decimals: the sum times this factor, divided by the count.
     DecimalMean(u64),
     Min,
     Max,
-    /// With what is taken off the count: 0 or 1.
+    /// The number is subtracted from the count: 0 (population) or 1 (sample).
     Variance(u64),
     Deviation(u64),
     BitAnd,
@@ -44,13 +45,13 @@ pub enum Operation {
 /// The argument of an aggregate.
 #[derive(Debug, Clone)]
 pub struct Argument {
-    /// None counts rows.
+    /// `None` counts rows.
     pub column: Option<Column>,
-    /// Of strings that are codes (u32), which compare by rank.
+    /// Ranks of a string argument's codes (u32): strings compare by rank.
     pub ranks: Option<DeviceView>,
 }
 
-/// An aggregate of an argument.
+/// An aggregate function with its argument.
 #[derive(Debug, Clone)]
 pub struct Folding {
     pub argument: Argument,
@@ -63,7 +64,7 @@ pub fn tree_bytes(rows: u64) -> u64 {
 }
 
 impl Window<'_> {
-    /// Makes the states of an argument in `tree`, which has [`tree_bytes`].
+    /// Builds the states of an argument in `tree`, a buffer of [`tree_bytes`] bytes.
     ///
     /// # Errors
     /// [`KernelError::Shape`] if a length does not fit.
@@ -94,12 +95,13 @@ impl Window<'_> {
         Ok(())
     }
 
-    /// Launches that [`grow`](Self::grow) makes.
+    /// Number of launches of [`grow`](Self::grow).
     pub fn grow_launches(&self) -> u64 {
         levels(self.bound()).count() as u64
     }
 
-    /// Folds each row's frame, over the states that [`grow`](Self::grow) made. A count of all rows needs none.
+    /// Aggregates each row's frame from the states that [`grow`](Self::grow) built. A count of all rows needs no
+    /// states.
     ///
     /// # Errors
     /// [`KernelError::Shape`] if a length does not fit.
@@ -147,7 +149,7 @@ impl Argument {
         self.column.iter().try_for_each(|column| column.check("an argument", rows))
     }
 
-    /// False where all rows count.
+    /// False for a count of all rows.
     pub fn needs_states(&self) -> bool {
         self.column.is_some()
     }
@@ -159,7 +161,7 @@ impl Argument {
 }
 
 impl Folding {
-    /// `struct Folded` in window.cu.
+    /// Bytes of `struct Folded` in window.cu.
     fn bytes(&self) -> Vec<u8> {
         let Argument { column, ranks } = &self.argument;
         let mut bytes = Vec::with_capacity(32);
@@ -173,7 +175,7 @@ impl Folding {
 }
 
 impl Operation {
-    /// `enum Op` in window.cu.
+    /// Number in `enum Op` of window.cu.
     fn code(self) -> u32 {
         match self {
             Self::Count => 0,
@@ -188,7 +190,7 @@ impl Operation {
         }
     }
 
-    /// `enum Given` in window.cu, and its factor.
+    /// Number in `enum Given` of window.cu, and the factor.
     fn given(self, codes: bool) -> (u32, u64) {
         match self {
             Self::Count => (0, 0),

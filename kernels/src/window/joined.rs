@@ -1,7 +1,7 @@
-//! Texts of frames as parts of one joined text. Device side: `cuda/joined.cu`.
+//! `string_agg` over frames: texts of frames as slices of one concatenated text. Device side: `cuda/joined.cu`.
 //!
 //! ```text
-//!   texts a, bc, NULL, d     joined: -a-bc-d     frame of rows 1 to 3: a view of bc-d
+//!   texts a, bc, NULL, d     concatenated: -a-bc-d     frame of rows 1 to 3: a view of bc-d
 //! ```
 
 use millpond_memory::DeviceView;
@@ -12,23 +12,24 @@ use crate::error::KernelError;
 use crate::rows::expect_bytes;
 use crate::window::{Counted, Frame, Out, Positions, Result, Window};
 
-/// All texts of a window, one behind the other in its order, each behind what comes between two.
+/// All texts of a window, concatenated in its order, each preceded by the separator.
 #[derive(Debug, Clone)]
 pub struct Joined<'a> {
-    /// The view of the whole (16 bytes), which leads to `bytes`.
+    /// View of the whole text (16 bytes), which points to `bytes`.
     pub whole: &'a DeviceView,
     pub bytes: &'a DeviceView,
-    /// Where each row's text ends (u64).
+    /// End offset of each row's text (u64).
     pub ends: &'a DeviceView,
-    /// Bytes of what comes between two.
+    /// Bytes of the separator.
     pub between: u32,
 }
 
 impl Window<'_> {
-    /// The text of each row's frame, as a view; NULL where no row of it counts. Rows that are NULL do not where `counted` says which.
+    /// Writes the text of each row's frame as a view; NULL if no row of the frame counts. With `counted`, rows that are
+    /// NULL do not count.
     ///
     /// # Errors
-    /// [`KernelError::Shape`] if a length does not fit, and for results that are no views or may not be NULL.
+    /// [`KernelError::Shape`] if a length does not fit, and for an output that is not nullable views.
     pub fn joined(
         &self,
         positions: &Positions,

@@ -1,8 +1,8 @@
 //! Frames as lists of their rows. Device side: `window_list` and `window_chosen` in `cuda/window.cu`.
 //!
 //! ```text
-//!   frames     [0, 2) [0, 3) [3, 3)     ──►  words (0, 2) (0, 3) NULL: first item, and how many
-//!   counted    1 . 2: rows 0 and 2      ──►  words (0, 1) (0, 2) NULL: of the items that are not NULL
+//!   frames     [0, 2) [0, 3) [3, 3)     ──►  words (0, 2) (0, 3) NULL: first item, number of items
+//!   counted    1 . 2: rows 0 and 2      ──►  words (0, 1) (0, 2) NULL: only items that are not NULL
 //! ```
 
 use millpond_memory::DeviceView;
@@ -20,11 +20,11 @@ pub fn chosen_bytes() -> u64 {
 }
 
 impl Window<'_> {
-    /// Each frame as a word of 64 bits: where it begins (high half) and how many rows it has; NULL where it has none. Rows that are
-    /// NULL do not count where `counted` says which.
+    /// Writes each frame as a list word of 64 bits: its begin (high half) and its number of rows; NULL for an empty
+    /// frame. With `counted`, rows that are NULL do not count.
     ///
     /// # Errors
-    /// [`KernelError::Shape`] if a length does not fit, and for results that are no such words or may not be NULL.
+    /// [`KernelError::Shape`] if a length does not fit, and for an output that is not nullable list words.
     pub fn list(&self, positions: &Positions, frame: &Frame, counted: Option<&Counted>, out: &Out) -> Result<()> {
         out.check(self.bound())?;
         let Some(validity) = out.validity.as_ref().filter(|_| out.physical == Physical::U64) else {
@@ -39,7 +39,7 @@ impl Window<'_> {
         self.submit(frame.read_by(launch).write(&out.values).write(validity))
     }
 
-    /// The rows that `counted` counts, as an order. `control` has [`chosen_bytes`]; what comes back reads it.
+    /// The valid rows of `counted`, as an order. `control` has [`chosen_bytes`]; the returned extent reads it.
     ///
     /// # Errors
     /// [`KernelError::Shape`] if a length does not fit.

@@ -1,11 +1,11 @@
-//! Statistics of pairs over frames. Device side: `cuda/pairs.cu`.
+//! Bivariate statistics over frames: covariance, correlation, regression. Device side: `cuda/pairs.cu`.
 //!
 //! ```text
-//!   x, y ── grow_pairs ──► states of 8 rows, of 64 and so on ── fold_pairs ──► a statistic of each frame
+//!   x, y ── grow_pairs ──► states of 8 rows, of 64, … ── fold_pairs ──► a statistic of each frame
 //! ```
 //!
-//! NULL     a pair counts where both are valid.
-//! Memory   [`pairs_bytes`]: 48 bytes a state, 6.9 bytes a row.
+//! NULL     a pair counts if both values are valid.
+//! Memory   [`pairs_bytes`]: 48 bytes per state, 6.9 bytes per row.
 //! Waits    never.
 
 use millpond_memory::DeviceView;
@@ -16,10 +16,10 @@ use crate::rows::expect_bytes;
 use crate::window::{Column, Frame, Out, Positions, Result, Window, levels, put_address};
 use crate::{Launch, tune};
 
-/// `struct State` in pairs.cu.
+/// Bytes of `struct State` in pairs.cu.
 const STATE_BYTES: u64 = 48;
 
-/// What is made of the pairs of a frame: `enum Statistic` in pairs.cu.
+/// Statistic of the pairs of a frame: `enum Statistic` in pairs.cu.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Statistic {
     CovarPop,
@@ -27,7 +27,7 @@ pub enum Statistic {
     Corr,
     RegrSlope,
     RegrIntercept,
-    /// An u64; the others are doubles.
+    /// A u64; the other statistics are doubles.
     RegrCount,
     RegrR2,
     RegrAvgX,
@@ -44,16 +44,16 @@ pub struct Pairs {
     pub y: Column,
 }
 
-/// Bytes of the states of so many rows.
+/// Bytes of the states of `rows` rows.
 pub fn pairs_bytes(rows: u64) -> u64 {
     levels(rows).map(|(states, _)| states * STATE_BYTES).sum::<u64>().max(STATE_BYTES)
 }
 
 impl Window<'_> {
-    /// Makes the states of pairs in `tree`, which has [`pairs_bytes`].
+    /// Builds the states of pairs in `tree`, a buffer of [`pairs_bytes`] bytes.
     ///
     /// # Errors
-    /// [`KernelError::Shape`] if a length does not fit, and for other than doubles.
+    /// [`KernelError::Shape`] if a length does not fit, and for columns that are not doubles.
     pub fn grow_pairs(&self, pairs: &Pairs, tree: &DeviceView) -> Result<()> {
         pairs.check(self.bound())?;
         expect_bytes("window", "states", tree, pairs_bytes(self.bound()))?;
@@ -80,10 +80,11 @@ impl Window<'_> {
         Ok(())
     }
 
-    /// A statistic of each row's frame, over the states that [`grow_pairs`](Self::grow_pairs) made.
+    /// Computes a statistic of each row's frame from the states that [`grow_pairs`](Self::grow_pairs) built.
     ///
     /// # Errors
-    /// [`KernelError::Shape`] if a length does not fit, for other than doubles, and for results of other than 64 bits.
+    /// [`KernelError::Shape`] if a length does not fit, for columns that are not doubles, and for results that are not
+    /// 64 bits wide.
     pub fn fold_pairs(
         &self,
         positions: &Positions,
@@ -126,7 +127,7 @@ impl Pairs {
         Ok(())
     }
 
-    /// `struct Pairs` in pairs.cu.
+    /// Bytes of `struct Pairs` in pairs.cu.
     fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(32);
         put_address(&mut bytes, Some(&self.x.values));

@@ -1,14 +1,14 @@
-//! Medians and percentiles of frames, by a wavelet matrix. Device side: `cuda/percentile.cu`.
+//! Medians and percentiles of frames, through a wavelet matrix. Device side: `cuda/percentile.cu`.
 //!
 //! ```text
-//!   rows by value ── matrix ──► a level for each bit of their ranks: the bits of 32 rows, and the ones before
-//!   matrix, frames ── pick ───► the k-th smallest of each frame, or what lies between two
+//!   rows by value ── matrix ──► a level per bit of their ranks: the bits of 32 rows, and the count before them
+//!   matrix, frames ── pick ───► the k-th smallest value of each frame, or an interpolation of two
 //! ```
 //!
-//! NULL     is no value; a frame without values gives NULL.
-//! Memory   [`matrix_bytes`]: a quarter of a byte for each row and level; [`ranks_bytes`] while it is made.
+//! NULL     is not a value; a frame without values gives NULL.
+//! Memory   [`matrix_bytes`]: a quarter of a byte per row and level; [`ranks_bytes`] while the matrix is built.
 //! Waits    never.
-//! Cost     of a frame: the logarithm of all rows, whatever it holds.
+//! Cost     per frame: logarithmic in the number of all rows, independent of the frame's size.
 
 use millpond_memory::DeviceView;
 
@@ -21,15 +21,15 @@ use crate::window::{
     Column, Counted, Frame, Out, Positions, Result, Window, list_bytes, lists, put_address, scratch_bytes,
 };
 
-/// Which value of a frame is found.
+/// Position of the wanted value among the sorted values of a frame.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Place {
     Median,
-    /// The value below which this part of the others lies, from 0 to 1: of floats.
+    /// Fraction of the other values below the wanted value, from 0 to 1; for floats only.
     Percentile(f64),
 }
 
-/// What finds the k-th smallest of any rows in a row.
+/// Wavelet matrix: finds the k-th smallest value of any range of rows.
 #[derive(Debug, Clone)]
 pub struct Matrix {
     words: DeviceView,
@@ -37,12 +37,12 @@ pub struct Matrix {
     before: Option<DeviceView>,
 }
 
-/// Bytes of a [`Matrix`] of so many rows.
+/// Bytes of a [`Matrix`] of `rows` rows.
 pub fn matrix_bytes(rows: u64) -> u64 {
     u64::from(levels(rows)) * words(rows) * 8
 }
 
-/// Bytes that [`Window::matrix`] needs while it runs, besides [`matrix_scratch_bytes`].
+/// Bytes that [`Window::matrix`] needs in addition to [`matrix_scratch_bytes`].
 pub fn ranks_bytes(rows: u64) -> u64 {
     2 * list_bytes(rows)
 }
@@ -52,19 +52,20 @@ pub fn matrix_scratch_bytes(rows: u64) -> u64 {
     scratch_bytes(rows + 1)
 }
 
-/// A level for each bit of a rank.
+/// Number of levels: one per bit of a rank.
 fn levels(rows: u64) -> u32 {
     (u64::BITS - rows.saturating_sub(1).leading_zeros()).max(1)
 }
 
-/// Words of a level: of all rows, and of the place behind them.
+/// Words of a level, including the word for the end position.
 fn words(rows: u64) -> u64 {
     rows / 32 + 1
 }
 
 impl Window<'_> {
-    /// Makes the matrix of some values. `order` has the numbers of the rows by value, those that are NULL last; `counted` says which
-    /// are not, where some are. `matrix` has [`matrix_bytes`], `ranks` [`ranks_bytes`], `scratch` [`matrix_scratch_bytes`].
+    /// Builds the matrix of a column. `order` holds the row numbers sorted by value, NULLs last; `counted` gives the
+    /// valid rows if there are NULLs. `matrix` has [`matrix_bytes`], `ranks` [`ranks_bytes`], `scratch`
+    /// [`matrix_scratch_bytes`].
     ///
     /// # Errors
     /// [`KernelError::Shape`] if a length does not fit.
@@ -101,16 +102,16 @@ impl Window<'_> {
         Ok(Matrix { words: matrix.clone(), order: order.clone(), before: before.cloned() })
     }
 
-    /// Launches that [`matrix`](Self::matrix) makes.
+    /// Number of launches of [`matrix`](Self::matrix).
     pub fn matrix_launches(&self) -> u64 {
         1 + u64::from(levels(self.bound()))
     }
 
-    /// The median or percentile of each row's frame; `of` are the values whose matrix it is.
+    /// Computes the median or percentile of each row's frame; `of` is the column of the matrix.
     ///
     /// # Errors
-    /// [`KernelError::Shape`] if a length does not fit, for results that may not be NULL, for values that are no numbers, and for
-    /// percentiles of other than floats.
+    /// [`KernelError::Shape`] if a length does not fit, for results that are not nullable, for values that are not
+    /// numbers, and for percentiles of values that are not floats.
     pub fn pick(
         &self,
         positions: &Positions,
@@ -150,7 +151,7 @@ impl Window<'_> {
     }
 }
 
-/// A parameter that may be missing.
+/// Adds a parameter that may be null.
 fn read_or_null<'l>(launch: Launch<'l>, view: Option<&DeviceView>) -> Launch<'l> {
     match view {
         Some(view) => launch.read(view),

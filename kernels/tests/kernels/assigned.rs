@@ -1,11 +1,11 @@
-//! Compiled code reads registers that are assigned, but for what a compiler leaves out because nobody looks at the result.
+//! Compiled code only reads assigned registers, except where the compiler knows that the result is unused.
 //!
 //! Generated code has no exceptions: `ModuleBuilder` refuses it.
 
 use millpond_kernels::image::IMAGES;
 use millpond_ptx::{check_assigned, parse};
 
-/// Functions that read what some way leaves unassigned, and why that does no harm.
+/// Functions with a path that reads an unassigned register, and the reason why it is harmless.
 const EXCEPTIONS: [(&str, &str); 5] = [
     ("parquet_decompress_lz4", "the place of the parser, which only the warp that parses has; the other one copies"),
     ("parquet_decompress_snappy", "the same"),
@@ -17,7 +17,7 @@ const EXCEPTIONS: [(&str, &str); 5] = [
     ("any", "the upper half of a number that does not fit its type, which goes back beside a flag that says so"),
 ];
 
-/// Of `_ZN…3anyEPKhjjjjj`, `any`.
+/// True if `mangled` is the mangled name of function `name`: `_ZN…3anyEPKhjjjjj` is `any`.
 fn is_called(mangled: &str, name: &str) -> bool {
     mangled == name || mangled.contains(&format!("{}{name}E", name.len()))
 }

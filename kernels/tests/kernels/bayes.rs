@@ -1,4 +1,4 @@
-//! Classes, counts of words and pairs, and the likeliest class of texts, against a few lines of plain Rust.
+//! Classes, counts of words and word pairs, and predicted classes of texts, against plain Rust.
 
 use std::collections::HashMap;
 
@@ -61,7 +61,7 @@ impl Rows {
         let text = |class: &i64| {
             let words = random.below(9);
             let mut word = |_| {
-                // What is said depends on the class.
+                // The words depend on the class.
                 let number = random.below(6) + class.unsigned_abs() % 9;
                 [WORDS[number as usize], [" ", "  "][random.below(2) as usize]].concat()
             };
@@ -72,7 +72,7 @@ impl Rows {
         Self { texts, classes: class }
     }
 
-    /// Of each class its texts, its grams, and how often it has each bucket.
+    /// Per class: texts, grams, and counts per bucket.
     fn counted(&self, buckets: u32) -> HashMap<i64, (u64, u64, HashMap<u32, u64>)> {
         let mut all: HashMap<i64, (u64, u64, HashMap<u32, u64>)> = HashMap::new();
         for (text, class) in self.texts.iter().zip(&self.classes) {
@@ -88,7 +88,7 @@ impl Rows {
     }
 }
 
-/// The same on a device.
+/// The rows, uploaded.
 struct Uploaded {
     views: DeviceBuffer,
     bytes: DeviceBuffer,
@@ -139,7 +139,7 @@ fn doubles(values: &[f64]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// Trains on all of `parts`, and judges the first. What is found is what plain loops find.
+/// Trains on all of `parts` and predicts the first; compares with plain loops.
 fn trained_and_judged(seed: u64, parts: &[Rows], buckets: u32, alpha: f64, width: u32) {
     let rig = Rig::seeded(seed);
     let images = Images::new(&rig.device);
@@ -209,7 +209,7 @@ fn trained_and_judged(seed: u64, parts: &[Rows], buckets: u32, alpha: f64, width
         };
         let scores: Vec<f64> = found.iter().map(score).collect();
         let best = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        // Where two are as good but for their last digits, either may be.
+        // Of classes whose scores differ only in the last digits, either may win.
         let mut likely = (0..scores.len()).filter(|class| scores[*class] >= best - 1e-9 * best.abs());
         let bytes = &out[row * width as usize..][..width as usize];
         judged += 1;

@@ -19,10 +19,10 @@ fn every_check_passes_under_any_schedule() {
     }
 }
 
-/// What each instruction gives, the order of memory, and what damaged pages do: the long ones, which no limit of blocks touches.
+/// Checks that do not depend on a limit of blocks and take long: instruction results, memory order, damaged pages.
 const ALIKE_EVERYWHERE: [&str; 3] = ["kernels/vectors", "order/", "kernels/parquet_damage"];
 
-/// Which lane of a warp goes ahead is the schedule's choice: pages with any bytes meet more of these than others do.
+/// The schedule decides which lane of a warp runs first; damaged pages depend on it more than others do.
 #[test]
 fn damaged_pages_are_survived_under_many_schedules() {
     for check in checks().iter().filter(|check| check.name.starts_with("kernels/parquet")) {
@@ -51,7 +51,8 @@ fn checks_pass_on_devices_of_every_shape() {
 
 #[test]
 fn messages_without_a_release_and_an_acquire_arrive_before_their_data() {
-    // As on a GPU, where some of a million do: so the check of messages would find either missing.
+    // As on a GPU, where some of a million messages are stale: so the check of messages can detect a missing release or
+    // acquire.
     for seed in 0..4 {
         let stale = |shuffle_blocks| {
             let driver = SimDriver::new(SimOptions { seed, shuffle_blocks, ..SimOptions::default() });

@@ -1,4 +1,4 @@
-//! Sessions, earlier rows and pairs against loops over sorted rows.
+//! Sessions, earlier rows and row pairs, against loops over sorted rows.
 
 use std::cmp::Ordering;
 
@@ -15,7 +15,7 @@ use crate::sort::{ERROR, Key, Values, expected, scrambled, upload};
 const TILE: usize = tune::SCAN_THREADS as usize * 4;
 const LENGTHS: [usize; 9] = [0, 1, 31, 33, TILE - 1, TILE, TILE + 1, 3 * TILE + 7, 40 * TILE];
 
-/// Rows on the device, and their numbers in the order of their keys.
+/// Rows on the device, and their numbers in key order.
 struct Rows {
     keys: Vec<Key>,
     order: Vec<u32>,
@@ -25,7 +25,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// Sorted by all of `keys` but the last `others`. The count is on the device for an odd number.
+    /// Sorts by all of `keys` except the last `others`. An odd number of rows has its count on the device.
     fn new(rig: &Rig, keys: Vec<Key>, others: usize, rows: usize) -> Rows {
         let order = expected(&keys[..keys.len() - others], rows);
         let (device_keys, reached): (Vec<_>, Vec<_>) = keys.iter().map(|key| upload(rig, key)).unzip();
@@ -43,7 +43,7 @@ impl Rows {
             true => ExtentRows::OnDevice { control, upper_bound: rows as u64 + 5 },
             false => ExtentRows::Known(rows as u64),
         };
-        // Columns have room for as many rows as there may be.
+        // Columns have room for the upper bound of rows.
         let device_keys = device_keys.into_iter().map(|key| padded(rig, key)).collect();
         let extent = ExtentInput { rows: count, columns: vec![Some(ColumnInput { values, validity: None, base: 0 })] };
         Rows { keys, order, device_keys, reached: reached.into_iter().flatten().collect(), extent }
@@ -57,7 +57,7 @@ impl Rows {
         Sorted { order: &self.extent, keys: &self.device_keys, reached: &self.reached }
     }
 
-    /// What `launch` writes to `columns` columns.
+    /// Columns that `launch` writes.
     fn run(&self, rig: &Rig, columns: usize, launch: impl FnOnce(&DeviceView)) -> Vec<Vec<u32>> {
         let bound = self.extent.rows.upper_bound();
         let layout = clicks::layout(columns, bound);
@@ -79,7 +79,7 @@ impl Rows {
     }
 }
 
-/// The same key with room for some rows more.
+/// The key with room for some more rows.
 fn padded(rig: &Rig, key: SortKey) -> SortKey {
     let longer = |view: &DeviceView, bytes: usize| {
         let longer = DeviceBuffer::zeroed(view.len() + bytes, &rig.stream, &rig.pool).unwrap();
@@ -96,7 +96,7 @@ fn integers(physical: Physical, values: impl Iterator<Item = i128>) -> Key {
     Key { ranged: true, ..Key::new(Values::Integers(physical, values.collect())) }
 }
 
-/// Keys of several sizes, by a row's number: all one, runs of many, runs of few, each its own.
+/// Keys of several run lengths, by row number: one key, long runs, short runs, all distinct.
 fn key_of(shape: usize, row: usize) -> i128 {
     match shape {
         0 => 7,
@@ -125,8 +125,8 @@ fn check_sessions(rig: &Rig, images: &Images, keys: Vec<Key>, rows: usize, gap: 
     assert_eq!(found[1], expected, "gap {gap}");
 }
 
-/// Sessions of a few large keys, for which most thread blocks count on from the one before; and pairs, which are written next to one
-/// another.
+/// Sessions of a few large keys, so that most thread blocks continue the count of the previous block; and pairs, whose
+/// results are written contiguously.
 pub fn check_many(rig: &Rig, rows: usize) {
     let images = Images::new(&rig.device);
     for shape in 0..2 {
@@ -167,7 +167,7 @@ fn gaps_are_told_at_the_ends_of_64_bits() {
     rig.assert_clean();
 }
 
-/// Keys of every kind: the first column alone tells few rows apart.
+/// Keys of every kind; the first column alone distinguishes few rows.
 fn kinds(rows: usize) -> Vec<Vec<Key>> {
     let few = |row: usize| scrambled(row, 6) % 5;
     let floats = [0.0, -0.0, f64::NAN, -f64::NAN, f64::INFINITY];
@@ -213,7 +213,7 @@ fn keys_of_every_kind_are_told_apart() {
     rig.assert_clean();
 }
 
-/// Distinct rows by `keys` and another column, and what comes behind each in its group.
+/// Distinct rows by `keys` and another column, and the later rows of each in its group.
 fn check_pairs(rig: &Rig, images: &Images, mut keys: Vec<Key>, rows: usize) {
     keys.push(integers(Physical::I8, (0..rows).map(|row| (scrambled(row, 10) % 9) as i128 - 4)));
     let all = Rows::new(rig, keys, 0, rows);

@@ -1,9 +1,10 @@
-//! The bench (as in workbench) of expression tests: a graph over rows of cells, run as a kernel by the interpreter.
+//! Workbench of the expression tests: a graph over rows of cells, run as a kernel by the interpreter.
 //!
 //!   Bench { columns: cells } ─ roots ─► kernel: one row per thread ─ run ─► cells out, and the error of each row
 //!
-//! NULL     rows that are NULL hold bytes that no valid value has, so that code which looks at them shows.
-//! Checks   every kernel is checked, printed, parsed back and compared before it runs, with all checks of the interpreter on.
+//! NULL     NULL rows hold bytes that no valid value has, so that code that reads them is noticed.
+//! Checks   every kernel is checked, printed, parsed back and compared before it runs, with all of the interpreter's
+//!          checks on.
 
 use millpond_kernels::codegen::expr::Expressions;
 use millpond_kernels::codegen::ir::{ErrorCode, Graph, Lane, NodeId, Repr, Ty, lane};
@@ -65,7 +66,7 @@ pub struct Bench {
     tables: Vec<(Ty, Vec<Cell>)>,
 }
 
-/// What came out: cells by root and row, and the first error of each row.
+/// Result: cells by root and row, and the first error of each row.
 #[derive(Debug)]
 pub struct Outcome {
     pub values: Vec<Vec<Cell>>,
@@ -106,12 +107,12 @@ impl Bench {
         self.tables.len() as u32 - 1
     }
 
-    /// The kernel that computes the roots for every row, as the expressions write it.
+    /// The kernel that computes the roots for every row, before `tidy`.
     pub fn module(&self, roots: &[NodeId]) -> Module {
         self.built(roots, |_| ())
     }
 
-    /// The kernel as pipelines have theirs: tidy, and without what assemblers get wrong.
+    /// The kernel as in pipelines: after `tidy`, without forms that assemblers compile wrongly.
     fn tidied(&self, roots: &[NodeId]) -> Module {
         let module = self.built(roots, FunctionBuilder::tidy);
         assert_eq!(risky_predicates(&module), Vec::<String>::new(), "{module}");
@@ -165,7 +166,8 @@ impl Bench {
         module.finish().expect("the kernel is well-typed")
     }
 
-    /// Bytes of memory: 24 per row of every column, literal and output (16 of value, one of validity), 24 per table entry.
+    /// Number of rows: that of the longest column. Memory has 24 bytes (16 of value, one of validity) per row of each
+    /// column and output, per literal, and per table entry.
     fn rows(&self) -> usize {
         self.columns.iter().map(|(_, cells)| cells.len()).max().unwrap_or(1)
     }
@@ -220,7 +222,7 @@ impl Bench {
         heap.allocate(ERRORS, (rows * 8) as u64, Fill::Initialised(0)).expect("memory is free");
         heap.write(MEMORY, &memory).expect("memory is there");
 
-        // What called functions keep in the module.
+        // Module variables of called functions.
         let mut globals = Vec::new();
         for (index, global) in image.globals().iter().enumerate() {
             globals.push(0x7f20_0000_0000 + index as u64 * 0x10_0000);
@@ -277,7 +279,7 @@ fn put(memory: &mut [u8], at: usize, ty: Ty, cell: Cell) {
     match cell {
         Null => {
             assert!(ty.nullable, "a NULL in a column without");
-            // Booleans have two values only, whatever is NULL.
+            // Booleans have only two values, which are also stored for NULL.
             if ty.repr == Repr::Bool {
                 bytes[0] = 1;
             }
@@ -313,7 +315,7 @@ fn get(memory: &[u8], at: usize, ty: Ty) -> Cell {
     }
 }
 
-/// Loads of one row of the bench's memory.
+/// Loads values of one row from the bench's memory.
 struct TestLeaves<'a> {
     bench: &'a Bench,
     memory: Reg,
@@ -369,7 +371,7 @@ impl Leaves for TestLeaves<'_> {
     fn lookup(&mut self, emit: &mut Emit<'_>, table: u32, code: Value) -> Result<Value, CodegenError> {
         let f = &mut *emit.f;
         let ty = self.bench.tables[table as usize].0;
-        // A NULL code is no index: read entry 0 instead.
+        // A NULL code is not an index: reads entry 0 instead.
         let index = code.low.view(Type::U32);
         let index = match code.valid {
             Some(valid) => f.select(valid, index, 0),
@@ -388,18 +390,18 @@ impl Leaves for TestLeaves<'_> {
         let f = &mut *emit.f;
         let at = f.element(self.errors, self.row, 8);
         let word = u64::from(node.0) << 32 | code as u64;
-        // The first error of a row stays.
+        // The first error of a row is kept.
         f.guarded(when, true, |f| f.compare_exchange(Space::Global, Type::B64, at, 0, word));
         Ok(())
     }
 }
 
-/// Every pair of two lists, as two columns.
+/// All pairs of two lists, as two columns.
 pub fn pairs(left: &[Cell], right: &[Cell]) -> (Vec<Cell>, Vec<Cell>) {
     left.iter().flat_map(|&a| right.iter().map(move |&b| (a, b))).unzip()
 }
 
-/// Asserts that every row is as expected, and names the first that is not.
+/// Asserts that every row is as expected; reports the first difference.
 pub fn assert_rows(what: &str, inputs: &[&[Cell]], got: &[Cell], expected: impl Fn(&[Cell]) -> Cell) {
     for row in 0..got.len() {
         let input: Vec<Cell> = inputs.iter().map(|column| column[row]).collect();

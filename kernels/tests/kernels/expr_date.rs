@@ -1,4 +1,4 @@
-//! Dates by counting: years and months one after the other from 1970, as a calendar on a wall would.
+//! Dates by counting: years and months one after another from 1970.
 
 use millpond_kernels::codegen::ir::{DateGrain, DatePart, ErrorCode, NodeId, Overflow, Repr, TimeUnit, Ty};
 
@@ -29,7 +29,7 @@ fn days_in(year: i128, month: i128) -> i128 {
     }
 }
 
-/// The date of a day, by walking: whole cycles of 400 years, then years, then months.
+/// Date of a day number, by counting: cycles of 400 years, then years, then months.
 fn date(days: i128) -> Date {
     let mut year = 1970 + days.div_euclid(146_097) * 400;
     let mut rest = days.rem_euclid(146_097);
@@ -46,7 +46,7 @@ fn date(days: i128) -> Date {
     Date { year, month, day: rest + 1, day_of_year }
 }
 
-/// The day of a date, by the same walk.
+/// Day number of a date, by counting likewise.
 fn day_number(year: i128, month: i128, day: i128) -> i128 {
     let cycles = (year - 1970).div_euclid(400);
     let start = 1970 + cycles * 400;
@@ -83,7 +83,7 @@ fn per_day(unit: TimeUnit) -> i128 {
     (per_second(unit) * 86_400).max(1)
 }
 
-/// What a field is, by the calendar above.
+/// Expected value of a field, by the calendar above.
 fn field(part: DatePart, value: i128, unit: TimeUnit) -> Cell {
     let days = value.div_euclid(per_day(unit));
     let of_day = value.rem_euclid(per_day(unit));
@@ -152,7 +152,7 @@ const PARTS: [DatePart; 16] = [
     DatePart::Epoch,
 ];
 
-/// Days around every turn of a year, leap days, cycles and the ends of the calendar.
+/// Days around year boundaries, leap days, cycles and the ends of the calendar.
 fn interesting_days() -> Vec<i128> {
     let mut days = vec![FIRST, FIRST + 1, LAST - 1, LAST, -719_468, -719_467, -1, 0, 1, 10_957, 19_723];
     for year in [
@@ -182,7 +182,7 @@ fn the_reference_knows_known_dates() {
 fn fields_of_dates() {
     let mut days = interesting_days();
     days.extend([i128::from(i32::MIN), i128::from(i32::MAX), FIRST - 1, LAST + 1]);
-    // A stretch of eight years, day by day.
+    // Eight years, day by day.
     days.extend(10_000..12_922);
     let cells: Vec<Cell> = days.into_iter().map(Int).chain([Null]).collect();
     let mut bench = Bench::new();
@@ -237,7 +237,7 @@ const GRAINS: [DateGrain; 10] = [
     DateGrain::Year,
 ];
 
-/// The first tick of the period that holds `value`.
+/// The first tick of the period that contains `value`.
 fn start(grain: DateGrain, value: i128, unit: TimeUnit) -> i128 {
     let floor = |ticks: i128| if ticks > 1 { value - value.rem_euclid(ticks) } else { value };
     let second = per_second(unit);
@@ -262,7 +262,7 @@ fn starts_of_periods() {
     for unit in [TimeUnit::Second, TimeUnit::Millisecond, TimeUnit::Microsecond, TimeUnit::Nanosecond] {
         let mut values = Vec::new();
         for day in interesting_days() {
-            // Where nanoseconds reach, with a year to spare.
+            // Within the range of nanoseconds, with a year to spare.
             if day.abs() < 106_000 {
                 for nanos in [0, 1, 1_234_567_891, 43_200_000_000_000, 86_399_999_999_999] {
                     values.push(day * per_day(unit) + nanos * per_second(unit) / 1_000_000_000);
@@ -289,7 +289,7 @@ fn starts_of_periods() {
 
 #[test]
 fn periods_that_begin_before_nanoseconds_do_fail() {
-    // 1677-09-21 is the first day with nanoseconds; its year began before.
+    // 1677-09-21 is the first day in the range of nanoseconds; its year begins before the range.
     let cells = [Int(i128::from(i64::MIN)), Int(i128::from(i64::MIN) + 86_400_000_000_000 * 200), Int(0), Null];
     let mut bench = Bench::new();
     let a = bench.column(Repr::I64, &cells);

@@ -1,4 +1,4 @@
-//! Decimals as numbers: what arrow's rules say a result is, computed on 128-bit integers.
+//! Decimals: results by arrow's rules, computed on 128-bit integers.
 
 use millpond_kernels::codegen::Decimal;
 use millpond_kernels::codegen::ir::{Arithmetic, ErrorCode, Overflow, Repr, Ty};
@@ -23,7 +23,7 @@ fn samples() -> Vec<(Decimal, Vec<Cell>)> {
     ]
 }
 
-/// The result of arrow's decimal operator, or which error it has.
+/// Result or error of arrow's decimal operator.
 fn expected(op: Arithmetic, (a, l): (i128, Decimal), (b, r): (i128, Decimal)) -> Result<i128, ErrorCode> {
     let up = |value: i128, by: i32| value.checked_mul(ten(by as u32)).ok_or(ErrorCode::Overflow);
     let (ls, rs) = (i32::from(l.scale), i32::from(r.scale));
@@ -84,7 +84,7 @@ fn arithmetic_follows_arrows_scales_and_overflows() {
     }
 }
 
-/// Scaling is done only where both operands are valid; the operands themselves are computed everywhere.
+/// Scaling is computed only if both operands are valid; the operands themselves are computed in every row.
 #[test]
 fn an_operand_fails_beside_a_null_but_its_scaling_does_not() {
     let wide = Decimal::new(38, 10);
@@ -169,7 +169,7 @@ fn casts_between_decimals_round_halves_away_and_check_digits() {
             let value = if shift >= 0 {
                 value * ten(shift as u32)
             } else {
-                // Half of the divisor towards the sign, then truncated: halves away from zero.
+                // Adds half of the divisor, with the value's sign, then truncates: rounds halves away from zero.
                 let divisor = ten(shift.unsigned_abs());
                 (value + value.signum() * divisor / 2) / divisor
             };

@@ -1,4 +1,4 @@
-//! Errors strike exactly the rows that reach the failing node.
+//! Errors occur exactly in the rows that reach the failing node.
 
 use millpond_kernels::codegen::ir::{Arithmetic, Comparison, ErrorCode, NodeId, Overflow, Repr, Test};
 
@@ -37,13 +37,13 @@ fn only_the_branch_taken_fails() {
     assert!(outcome.errors.iter().all(Option::is_none), "{:?}", outcome.errors);
     assert_eq!(outcome.values[0], [Int(0), Int(3), Int(0), Int(0)]);
 
-    // The other way round the rows with zero fail.
+    // With the condition negated, the rows with zero fail.
     let zero_here = bench.graph.compare(Comparison::Equal, b, zero).expect("integers");
     let wrong = bench.graph.case(vec![(zero_here, quotient)], Some(zero)).expect("one type");
     assert_eq!(failing(&bench, &[wrong]), [true, false, true, false]);
 }
 
-/// The quotient is computed once, for the CASE; the second use reports its failures all the same, in either order.
+/// The quotient is computed once, for the CASE; a second use still reports its failures, in either order.
 #[test]
 fn a_shared_node_fails_wherever_it_is_reached() {
     let mut bench = Bench::new();
@@ -77,7 +77,7 @@ fn a_node_below_a_shared_node_fails_under_the_second_mask_too() {
     // A CASE inside a CASE: both conditions must hold.
     let nested = bench.graph.case(vec![(q, first)], None).expect("one type");
     assert_eq!(failing(&bench, &[nested]), [false, false, false, false]);
-    // The inner CASE was computed under a mask; computed again without one it fails where p holds.
+    // The inner CASE was computed under a mask; without the mask it fails where p is true.
     assert_eq!(failing(&bench, &[nested, first]), [true, false, false, false]);
 }
 
@@ -108,7 +108,7 @@ fn coalesce_reaches_later_arguments_only_for_null() {
     assert_eq!(outcome.values[0][0], Int(5));
 }
 
-/// Both sides of AND are reached: whether the CPU skips one depends on its batches.
+/// Both sides of AND are evaluated: whether the CPU skips one depends on its batches.
 #[test]
 fn both_sides_of_and_are_reached() {
     let mut bench = Bench::new();
@@ -122,7 +122,7 @@ fn both_sides_of_and_are_reached() {
     assert_eq!(failing(&bench, &[root]), [true, false]);
 }
 
-/// TRY_CAST and friends: the failure is NULL, and NULL is all that anyone sees of it.
+/// TRY_CAST and similar: a failure gives NULL and no error.
 #[test]
 fn null_on_failure_never_fails() {
     let cells: [Cell; 4] = [Int(300), Int(-1), Int(7), Null];

@@ -1,4 +1,4 @@
-//! Floats: the host's IEEE 754 arithmetic, total order with one zero, and conversions that truncate or refuse.
+//! Floats: the host's IEEE 754 arithmetic, total order with equal zeros, and conversions that truncate or fail.
 
 use std::cmp::Ordering;
 
@@ -114,7 +114,7 @@ fn arithmetic_rounds_as_the_host_does() {
 
 #[test]
 fn a_product_is_rounded_before_it_is_added() {
-    // Fused, the low bits of the product would survive.
+    // With fused operations the low bits of the product would survive.
     let x = 1.0 + f64::EPSILON;
     let mut bench = Bench::new();
     let a = bench.column(Repr::F64, &[F64(x)]);
@@ -124,7 +124,7 @@ fn a_product_is_rounded_before_it_is_added() {
     assert_eq!(bench.values(root), [F64(0.0)]);
 }
 
-/// Total order, with -0.0 made 0.0 first.
+/// Total order, after replacing -0.0 by 0.0.
 fn order(a: f64, b: f64) -> Ordering {
     let one_zero = |x: f64| if x == 0.0 { 0.0 } else { x };
     one_zero(a).total_cmp(&one_zero(b))
@@ -212,11 +212,11 @@ fn functions_of_one_float() {
     }
 }
 
-/// The nearest of the floats of 16 bits that are not below zero, `all` in order; of two as near the one with an even last bit.
+/// The nearest of the non-negative 16-bit floats, given by `all` in order; of a tie the float with an even last bit.
 fn nearest(of: f32, all: &[f64]) -> f32 {
     let size = f64::from(of.abs());
     let above = all.partition_point(|half| *half < size);
-    // What would be the next one has no form: from half the way there on it is infinite.
+    // The next float has no encoding: values from halfway to it on are infinite.
     let (below, above) = (above.saturating_sub(1), above.min(all.len()));
     let value = |at: usize| all.get(at).copied().unwrap_or(65536.0);
     let (down, up) = (size - value(below), value(above) - size);
@@ -231,7 +231,7 @@ fn nearest(of: f32, all: &[f64]) -> f32 {
 
 #[test]
 fn floats_are_rounded_to_16_bits() {
-    // Subnormal ones first: 2^-24 apart, as those of the first exponent are.
+    // Subnormal floats first: 2^-24 apart, like those of the first exponent.
     let all: Vec<f64> = (0..31 * 1024)
         .map(|bits| match (bits / 1024, bits % 1024) {
             (0, part) => f64::from(part) * 2_f64.powi(-24),
@@ -261,7 +261,7 @@ fn floats_are_rounded_to_16_bits() {
     assert!(bench.graph.float_function(FloatFunction::Narrow, wide).is_err());
 }
 
-/// Truncated, if the truncated value fits: on integers, without the generator's bounds.
+/// Truncated, if the result fits: tested on integers, without the generator's bounds.
 fn truncated(value: f64, repr: Repr) -> Option<i128> {
     if !value.is_finite() || value.abs() >= 2_f64.powi(127) {
         return None;

@@ -1,4 +1,4 @@
-//! Integer arithmetic is that of 128 bits, wrapped or checked at the width of the type.
+//! Integer arithmetic equals 128-bit arithmetic that is wrapped or checked at the width of the type.
 
 use millpond_kernels::codegen::ir::{Arithmetic, Bitwise, ErrorCode, NodeId, Overflow, Range, Repr, Rounding, Ty};
 
@@ -7,7 +7,7 @@ use crate::expr_bench::{Bench, Cell, Int, Null, assert_rows, pairs};
 const SIGNED: [Repr; 4] = [Repr::I8, Repr::I16, Repr::I32, Repr::I64];
 const ALL: [Repr; 8] = [Repr::I8, Repr::I16, Repr::I32, Repr::I64, Repr::U8, Repr::U16, Repr::U32, Repr::U64];
 
-/// Values at the borders of every width that fit in `repr`, and NULL.
+/// Values at the boundaries of every width that fits `repr`, and NULL.
 pub fn edges(repr: Repr) -> Vec<Cell> {
     let bounds = repr.bounds().expect("an integer");
     let mut values = vec![0, 1, -1, 2, -2, 3, 7, -7, 10, 100, -100, 999_983, -999_983];
@@ -22,7 +22,7 @@ pub fn edges(repr: Repr) -> Vec<Cell> {
     values.into_iter().map(Int).chain([Null]).collect()
 }
 
-/// The low bits of the width, as the type reads them.
+/// The low bits of the type's width, read with its signedness.
 pub fn wrapped(repr: Repr, value: i128) -> i128 {
     match repr {
         Repr::I8 => value as i8 as i128,
@@ -47,7 +47,7 @@ fn wrapping(op: Arithmetic, a: i128, b: i128) -> i128 {
     }
 }
 
-/// The exact result, if 128 bits hold it.
+/// The exact result, if it fits 128 bits.
 fn exact(op: Arithmetic, a: i128, b: i128) -> Option<i128> {
     match op {
         Arithmetic::Add => a.checked_add(b),
@@ -83,7 +83,7 @@ fn integers_wrap_at_their_width() {
     }
 }
 
-/// Rows that are valid and do not fit fail, and no others; what fits is exact.
+/// Exactly the valid rows whose result does not fit fail; other results are exact.
 #[test]
 fn checked_arithmetic_fails_exactly_where_it_overflows() {
     for repr in ALL.into_iter().chain([Repr::I128]) {
@@ -146,7 +146,7 @@ fn division_truncates_and_fails_on_zero_and_on_the_minimum_by_minus_one() {
     }
 }
 
-/// The same arithmetic over columns whose ranges narrow the lanes: mixtures of 32, 64 and 128 bits.
+/// Arithmetic over columns whose ranges narrow the lanes: mixtures of 32, 64 and 128 bits.
 #[test]
 fn proven_ranges_change_no_result() {
     let scales: [i128; 5] = [50, 1 << 20, 1 << 40, 1 << 62, 1 << 90];
@@ -193,7 +193,7 @@ fn quotients_of_narrow_and_wide_operands_agree() {
     }
 }
 
-/// The quotient of the lowest 32-bit value by -1 is none of 32 bits: as a 64-bit number it is nothing special.
+/// The quotient of the lowest 32-bit value and -1 does not fit 32 bits; in 64 bits it is an ordinary number.
 #[test]
 fn lowest_values_divide_and_lose_their_sign_in_wider_types() {
     for (narrow, wide) in [(Repr::I32, Repr::I64), (Repr::I64, Repr::I128)] {
@@ -208,12 +208,12 @@ fn lowest_values_divide_and_lose_their_sign_in_wider_types() {
         let negated = bench.graph.negate(a, Overflow::Fail).expect("an integer");
         assert_eq!(bench.values(magnitude), [Int(-low), Int(-low)]);
         assert_eq!(bench.values(negated), [Int(-low), Int(-low)]);
-        // The range of the divisor holds 0, so that the result may be NULL.
+        // The range of the divisor contains 0, so the result may be NULL.
         assert_eq!(bench.values(quotient), [Int(-low), Int(low)]);
     }
 }
 
-/// Dividends and divisors with every pattern of words that the long division distinguishes.
+/// Dividends and divisors with every pattern of words that long division distinguishes.
 #[test]
 fn long_division_of_128_bits() {
     let words: [u64; 9] =
@@ -302,7 +302,7 @@ fn bitwise_operators_work_at_the_width() {
     }
 }
 
-/// Rounding as the words say it, without looking at how the generator rounds.
+/// Rounding by definition, independent of the generator's method.
 fn rounded(value: i128, divisor: i128, rounding: Rounding) -> i128 {
     let floor = value.div_euclid(divisor);
     let rest = value.rem_euclid(divisor);

@@ -26,7 +26,7 @@ fn or(a: Option<bool>, b: Option<bool>) -> Option<bool> {
     and(a.map(|a| !a), b.map(|b| !b)).map(|c| !c)
 }
 
-/// Runs `make` over all truth values of two columns, of which either, both or none can be NULL.
+/// Runs `make` over all truth values of two columns; either, both or none is nullable.
 fn over_truths(
     make: impl Fn(&mut Bench, NodeId, NodeId) -> NodeId,
     meaning: impl Fn(Option<bool>, Option<bool>) -> Cell,
@@ -79,7 +79,7 @@ fn truth_tests_are_never_null() {
     ];
     for (test, meaning) in tests {
         over_truths(|bench, a, _| bench.graph.test(test, a).expect("a boolean"), |a, _| Bool(meaning(a)));
-        // Of a conjunction, whose parts the test may look at by themselves.
+        // A test of a conjunction may examine the operands separately.
         over_truths(
             |bench, a, b| {
                 let both = bench.graph.and(a, b).expect("booleans");
@@ -288,7 +288,7 @@ fn lookups_give_the_value_of_a_code() {
     assert_eq!(outcome.values[1], [Bool(true), Bool(false), Bool(false), Null, Bool(true)]);
 }
 
-/// Lists by where they begin and end in a table of items.
+/// Lists given by begin and end in a table of items.
 #[test]
 fn items_are_found_in_their_own_list() {
     let floats = [F64(1.0), F64(0.0), Null, F64(f64::NAN), F64(-0.0), F64(1.0)];
@@ -392,7 +392,7 @@ fn branches_that_never_decide_are_left_out() {
     assert_eq!(bench.values(same), [Int(3), Int(3), Int(3)]);
     let other = bench.graph.case(vec![(b, v), (d, three), (b, three)], Some(v)).expect("one type");
     assert_eq!(bench.values(other), [Int(1), Int(3), Int(3)]);
-    // The condition divides by zero: that is an error, whatever is chosen.
+    // The condition divides by zero: that is an error, whatever branch is chosen.
     let zero = bench.graph.integer(0, Repr::I64);
     let quotient = bench.graph.arithmetic(Arithmetic::Divide, three, zero, Overflow::Fail).expect("integers");
     let fails = bench.graph.compare(Comparison::Equal, quotient, three).expect("integers");

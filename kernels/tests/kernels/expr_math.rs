@@ -1,4 +1,4 @@
-//! Functions that expressions call: compiled ones against the host's, own PTX, requirements and tests of floats.
+//! Functions that expressions call: compiled functions against the host's, user PTX, requirements and tests of floats.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn doubles() -> Vec<f64> {
     all
 }
 
-/// A function of one number and what it is on the host.
+/// A function of one number, and its implementation on the host.
 type Unary = (Math, fn(f64) -> f64);
 
 type Binary = fn(f64, f64) -> f64;
@@ -51,7 +51,7 @@ const UNARY: [Unary; 15] = [
     (Math::Tanh, f64::tanh),
 ];
 
-/// Within a few units of the last place, special cases exactly.
+/// Equal within a few units of the last place; special values exactly.
 fn agrees(what: &str, got: f64, expected: f64) {
     let close = got == expected && got.is_sign_negative() == expected.is_sign_negative()
         || got.is_nan() && expected.is_nan()
@@ -84,7 +84,7 @@ fn functions_of_two_numbers_agree_with_the_host() {
     let (left, right) = pairs(&cells, &cells);
     let all: [(Math, Binary); 3] = [(Math::Atan2, f64::atan2), (Math::Hypot, f64::hypot), (Math::Power, f64::powf)];
     for (math, host) in all {
-        // The largest number is beyond what hypot scales.
+        // The largest number is outside the range that hypot scales.
         let huge = |cell: &Cell| matches!(cell, F64(x) if math == Math::Hypot && x.abs() == f64::MAX);
         let rows = left.iter().zip(&right).filter(|(x, y)| !huge(x) && !huge(y));
         let (left, right): (Vec<Cell>, Vec<Cell>) = rows.map(|(x, y)| (*x, *y)).unzip();
@@ -237,7 +237,7 @@ fn every_type_crosses_the_border() {
     ];
     for (text, repr, cells) in cases {
         assert_eq!(called(&text, &[(repr, cells.clone())], repr, Nulls::Strict), cells, "{repr:?}: {text}");
-        // Ranges narrow the registers; the function gets the whole type.
+        // Ranges narrow the registers; the function receives the full type.
         if repr.is_integer() {
             let mut bench = Bench::new();
             let x = bench.ranged(repr, &cells[..1]);
@@ -258,7 +258,7 @@ fn every_type_crosses_the_border() {
 
 #[test]
 fn a_function_that_sees_null_decides_about_it() {
-    // NULL where both are NULL, else the sum of what is there.
+    // NULL if both are NULL, else the sum of the valid arguments.
     let text = ".func (.param .align 8 .b8 out[16]) f(
             .param .b64 x, .param .b32 x_valid, .param .b64 y, .param .b32 y_valid) {
         .reg .pred %p<2>; .reg .b32 %r<3>; .reg .s64 %d<3>;
@@ -288,7 +288,7 @@ fn a_function_that_sees_null_decides_about_it() {
     assert_eq!(called(text, &[(Repr::F32, cells.clone())], Repr::F32, Nulls::Seen), cells);
 }
 
-/// Halves away from zero.
+/// Rounds halves away from zero.
 fn rounded(value: i128, divisor: i128) -> i128 {
     (value + value.signum() * (divisor / 2)) / divisor
 }
@@ -340,7 +340,7 @@ fn integers_and_decimals_are_rounded_whatever_their_range() {
     }
 }
 
-/// Days since 1970 of a date in the proleptic Gregorian calendar, by counting; `None` where there is no such date.
+/// Days since 1970 of a date in the proleptic Gregorian calendar, by counting; `None` if the date does not exist.
 fn days_of(year: i128, month: i128, day: i128) -> Option<i128> {
     let leap = |year: i128| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     let lengths = [31, if leap(year) { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];

@@ -1,7 +1,7 @@
-//! NaNs of expressions, bit by bit: which one each operation gives, whatever the host's own arithmetic makes.
+//! NaNs of expressions, bit by bit, independent of the host's own arithmetic.
 //!
 //!   made        inf - inf, 0 * inf, 0 / 0, 1 % 0, √-1          ─► the negative quiet NaN
-//!   operands    the first NaN among them, made quiet           stored and chosen ones stay as they are
+//!   operands    the first NaN among them, made quiet           stored and selected NaNs are unchanged
 
 use millpond_kernels::codegen::ir::{Arithmetic, FloatFunction, Overflow, Repr, Ty};
 
@@ -58,7 +58,7 @@ fn is_nan(cell: Cell) -> bool {
     matches!(cell, F64(value) if value.is_nan()) || matches!(cell, F32(value) if value.is_nan())
 }
 
-/// The bits that an operation over `operands` gives, of which the host says `number` where it is one.
+/// Expected bits of an operation over `operands`, given the host's result `number`.
 fn expected(operands: &[Cell], number: Cell) -> u64 {
     let (quiet, made) = match number {
         F32(_) => (1 << 22, 0xffc0_0000),
@@ -91,7 +91,7 @@ fn arithmetic_keeps_a_nan_and_makes_the_negative_one() {
                 assert_eq!(bits(found), expected, "{op:?} of {:?}, {:?}: {:#x}", left[row], right[row], bits(found));
             }
         }
-        // One operand twice is one NaN.
+        // An operand used twice gives its own NaN.
         let root = bench.graph.arithmetic(Subtract, a, a, Overflow::Wrap).expect("floats");
         for (row, found) in bench.values(root).into_iter().enumerate() {
             let number = match left[row] {
@@ -163,7 +163,7 @@ fn a_nan_of_another_width_keeps_its_sign() {
     }
 }
 
-/// What can be no NaN costs nothing.
+/// Values that cannot be NaN get no code for NaNs.
 #[test]
 fn numbers_are_not_looked_at() {
     let mut bench = Bench::new();
@@ -197,7 +197,7 @@ fn numbers_are_not_looked_at() {
     for root in others {
         let negated = bench.graph.negate(root, Overflow::Wrap).expect("a float");
         let text = bench.module(&[root, negated]).to_string();
-        // A device's own negation leaves a NaN as it is.
+        // A device's own negation leaves a NaN unchanged.
         assert!(!text.contains("neg.f64"), "{text}");
     }
 }

@@ -1,9 +1,9 @@
 //! Random expressions over random ranges: the kernel, its proven ranges, and a tree walked in plain Rust agree.
 //!
 //!   seed ─► columns with ranges, a tree of operators ─┬─► graph ─► kernel ─► cells and errors, row by row
-//!                                                      └─► `Number::eval`, `Truth::eval`: 128-bit arithmetic with `Option`
+//!                                                       └─► `Number::eval`, `Truth::eval`: 128-bit, with `Option`
 //!
-//! A failure names the seed: `Source(seed)` builds the same case again.
+//! A failure names the seed: `Source(seed)` rebuilds the case.
 
 use millpond_kernels::codegen::ir::{Arithmetic, Comparison, Graph, NodeId, Overflow, Range, Repr, Rounding, Test, Ty};
 
@@ -34,7 +34,7 @@ impl Source {
         of[self.below(of.len() as u64) as usize]
     }
 
-    /// A number of a random size, of either sign, cut to the range.
+    /// A number of random size and either sign, clamped to the range.
     fn number(&mut self, within: Range) -> i128 {
         let bits = self.below(128) as u32;
         let wide = i128::from(self.next()) << 64 | i128::from(self.next());
@@ -60,7 +60,7 @@ enum Number {
     Negate(Overflow, Box<Number>),
     Absolute(Overflow, Box<Number>),
     Divide(Box<Number>, i128, Rounding),
-    /// From another representation.
+    /// Conversion from another representation.
     Convert(Repr, Overflow, Box<Number>),
     Case(Box<Truth>, Box<Number>, Option<Box<Number>>),
     Coalesce(Box<Number>, Box<Number>),
@@ -77,7 +77,7 @@ enum Truth {
     In(Repr, Box<Number>, Vec<Number>),
 }
 
-/// The row failed: nothing else about it is promised.
+/// The row failed: its other results are unspecified.
 struct Failed;
 
 type Row<'a> = &'a [Option<i128>];
@@ -170,7 +170,7 @@ impl Number {
     }
 
     fn eval(&self, repr: Repr, row: Row<'_>) -> Result<Option<i128>, Failed> {
-        // A result that 128 bits do not hold is `Err` with its low bits.
+        // A result that exceeds 128 bits is `Err` with its low bits.
         let fit = |result: Result<i128, i128>, overflow: Overflow| match (result, overflow) {
             (Ok(value), _) if bounds(repr).holds(value) => Ok(Some(value)),
             (Ok(bits) | Err(bits), Overflow::Wrap) => Ok(Some(wrapped(repr, bits))),
@@ -386,7 +386,7 @@ fn case(seed: u64) {
     let truth = Truth::random(s, &columns, 4);
     let roots = [number.build(&mut bench.graph, repr, &nodes), truth.build(&mut bench.graph, &nodes)];
     for (index, root) in roots.into_iter().enumerate() {
-        // Each root by itself: an error belongs to one of them.
+        // Each root on its own, so that an error belongs to one root.
         let outcome = bench.run(&[root]);
         let ty = bench.graph.ty(root);
         for line in 0..ROWS {
@@ -417,7 +417,7 @@ fn case(seed: u64) {
 
 #[test]
 fn random_expressions_agree_with_plain_rust() {
-    // 5300 once took the magnitude of the lowest 32-bit value in 32 bits.
+    // Seed 5300 once computed the magnitude of the lowest 32-bit value in 32 bits.
     for seed in (0..400).chain([5300]) {
         case(seed);
     }

@@ -1,4 +1,4 @@
-//! What the generated text does not hold: widths, checks and divisions that ranges rule out.
+//! Instructions that the generated text must not contain: widths, checks and divisions that ranges rule out.
 
 use millpond_kernels::codegen::Decimal;
 use millpond_kernels::codegen::ir::{Arithmetic, Comparison, DatePart, NodeId, Overflow, Range, Repr, TimeUnit, Ty};
@@ -27,10 +27,10 @@ fn count(module: &Module, name: &str) -> usize {
     instructions(module).iter().filter(|instruction| instruction.opcode.name == name).count()
 }
 
-/// Instructions of the roots alone: what they add to a kernel that computes only the given leaves.
+/// Number of instructions of the roots, beyond those of a kernel that computes only the given leaves.
 fn cost(bench: &Bench, leaves: &[NodeId], roots: &[NodeId]) -> usize {
     let outputs = |count: usize| {
-        // A kernel that writes the first leaf so many times: loads and stores without arithmetic.
+        // A kernel that writes the first leaf `count` times: loads and stores without arithmetic.
         instructions(&bench.module(&vec![leaves[0]; count])).len()
     };
     let all: Vec<NodeId> = leaves.iter().chain(roots).copied().collect();
@@ -39,7 +39,7 @@ fn cost(bench: &Bench, leaves: &[NodeId], roots: &[NodeId]) -> usize {
     with - without - (outputs(1 + roots.len()) - outputs(1))
 }
 
-/// Q1's columns with the ranges that the data have at scale 1.
+/// Columns of Q1 with the ranges of their data at scale 1.
 fn q1() -> (Bench, NodeId, NodeId, [NodeId; 3]) {
     let money = Decimal::new(15, 2);
     let mut bench = Bench::new();
@@ -70,7 +70,8 @@ fn q1_needs_64_bits_and_no_checks() {
         assert!(!opcode.has("cc"), "no carry chain: {opcode:?}");
         assert!(opcode.name != "call" && opcode.name != "div");
     }
-    // Widening is one instruction, so is each product; the bound leaves room for moves between lanes and the literal's load.
+    // A widening is one instruction, and so is each product; the limit leaves room for moves between lanes and the
+    // literal's load.
     assert!(cost(&bench, &leaves, &[disc_price, charge]) <= 12, "{}", outcome.module);
 }
 

@@ -1,4 +1,5 @@
-//! What frames hold beyond one fold: medians, percentiles, statistics of pairs and texts, against loops over each frame's rows.
+//! Frame functions other than folds: medians, percentiles, bivariate statistics and texts, against loops over each
+//! frame's rows.
 
 use millpond_kernels::codegen::ir::Physical;
 use millpond_kernels::window::{
@@ -10,7 +11,7 @@ use millpond_memory::DeviceBuffer;
 use crate::pipeline_rig::Rig;
 use crate::window::{Ordered, Rows, Scratch, bits, bytes, frames};
 
-/// The numbers of the rows by value and number, NULLs last.
+/// Row numbers sorted by value and number, NULLs last.
 fn sorted(rig: &Rig, values: &[Option<i64>]) -> DeviceBuffer {
     let mut order: Vec<u32> = (0..values.len() as u32).collect();
     order.sort_by_key(|row| (values[*row as usize].is_none(), values[*row as usize], *row));
@@ -18,7 +19,7 @@ fn sorted(rig: &Rig, values: &[Option<i64>]) -> DeviceBuffer {
     rig.upload(&bytes, &rig.stream)
 }
 
-/// What a percentile of sorted values is, as DataFusion has it.
+/// Percentile of sorted values, as in DataFusion.
 fn percentile(values: &[i64], share: f64) -> f64 {
     let place = share * (values.len() - 1) as f64;
     let (low, high) = (values[place.floor() as usize] as f64, values[place.ceil() as usize] as f64);
@@ -29,7 +30,7 @@ fn percentile(values: &[i64], share: f64) -> f64 {
 #[test]
 fn medians_and_percentiles_of_frames() {
     let rig = Rig::new();
-    // One level, and several; a word and a tile that are full; values that come many times.
+    // One level, and several; a full word, and a full tile; values with many repetitions.
     for (length, partitions, keys, values) in [
         (1, 1, 1, 9),
         (2, 1, 1, 9),
@@ -85,7 +86,7 @@ fn medians_and_percentiles_of_frames() {
     }
 }
 
-/// Sums beyond 128 bits, and floats of 32.
+/// Sums beyond 128 bits, and 32-bit floats.
 #[test]
 fn the_middle_of_two_values() {
     let rig = Rig::new();
@@ -113,7 +114,7 @@ fn the_middle_of_two_values() {
         (-3, 4),
         (3, 4),
     ] {
-        // Halves and what is left of them, which no sum leaves.
+        // Halves plus the remainders, which cannot overflow.
         let expected = if (a < 0) == (b < 0) { a / 2 + b / 2 + (a % 2 + b % 2) / 2 } else { (a + b) / 2 };
         let found = median(Physical::I128, [a.to_le_bytes(), b.to_le_bytes()].concat());
         assert_eq!(i128::from_le_bytes(found.try_into().unwrap()), expected, "{a} {b}");
@@ -134,7 +135,7 @@ fn doubles(rig: &Rig, values: &[Option<f64>]) -> Column {
     Column { values: values.as_view().clone(), validity: Some(validity.as_view().clone()), physical: Physical::F64 }
 }
 
-/// What a statistic of pairs is, by its definition.
+/// A statistic of pairs, by its definition.
 fn statistic(of: Statistic, pairs: &[(f64, f64)]) -> Option<f64> {
     let n = pairs.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / n;
@@ -168,7 +169,7 @@ fn statistics_of_pairs() {
         let rows = Rows::new(length, partitions, keys);
         let ordered = Ordered::new(&rig, &rows);
         let window = ordered.window();
-        // Powers of two in halves, so that equal values have a sum of squares of nothing on both sides.
+        // Multiples of one half, so that equal values have a sum of squares of exactly 0 on both sides.
         let x: Vec<Option<f64>> =
             rows.value.iter().map(|value| value.map(|value| (value % 8) as f64 / 2.0 + 1e6)).collect();
         let y: Vec<Option<f64>> =

@@ -92,8 +92,8 @@ fn interpreter_loads_every_image() {
     }
 }
 
-/// The forms of instructions that the compiler uses in our images. The interpreter must know each of them; a new one shows
-/// up here, so that its arithmetic gets a test before a kernel depends on it.
+/// Instruction forms that the compiler uses in our images. The interpreter must know each form. A new form fails this
+/// test, so that its arithmetic is tested before a kernel depends on it.
 #[test]
 fn instruction_forms_are_known() {
     let modules = modules();

@@ -1,4 +1,4 @@
-//! Joins against nested loops in plain Rust: every kind of table, key and match, skew, NULLs, keys out of range, marks.
+//! Joins against nested loops in plain Rust: every kind of table, key and match; skew, NULLs, keys out of range, marks.
 
 use millpond_kernels::codegen::ir::*;
 use millpond_kernels::error::KernelError;
@@ -9,7 +9,7 @@ use millpond_memory::DeviceBuffer;
 
 use super::pipeline_rig::*;
 
-/// A built table, with the extent that its rows are of.
+/// A built table and the extent of its rows.
 struct Built {
     spec: TableSpec,
     table: TableInput,
@@ -18,7 +18,7 @@ struct Built {
     facts: TableFacts,
 }
 
-/// Builds a table of the first `keys` columns, with lists where some key has several rows.
+/// Builds a table over the first `keys` columns, with lists if some key has several rows.
 fn build(rig: &Rig, columns: &[Column], keys: usize, kind: TableKind, nulls_equal: bool) -> Built {
     let mut case = Case::new(columns.to_vec());
     let types: Vec<Ty> = columns[..keys].iter().map(|column| column.spec.ty).collect();
@@ -70,7 +70,7 @@ impl Built {
     }
 }
 
-/// A probing case over `columns`: its first columns are the keys. Gives the node of the matches.
+/// A probing case over `columns`, with the keys in its first columns. Returns the node of the matches.
 fn probing(built: &Built, columns: &[Column]) -> (Case, NodeId) {
     let mut case = Case::new(columns.to_vec());
     case.spec.tables = vec![built.spec.clone()];
@@ -79,7 +79,7 @@ fn probing(built: &Built, columns: &[Column]) -> (Case, NodeId) {
     (case, matches)
 }
 
-/// Runs a materialising case; columns, and the output as an extent.
+/// Runs a materialising case; returns its columns, and the output as an extent.
 fn materialise(
     rig: &Rig,
     case: &Case,
@@ -135,7 +135,7 @@ fn expected_pairs(build: &[Column], probe: &[Column], keys: usize, nulls_equal: 
     pairs
 }
 
-/// The same on the device: rows with their counts, running sums, and a row per match.
+/// These pairs from the device: rows with their counts, running sums, one row per match.
 fn device_pairs(rig: &Rig, built: &Built, probe: &[Column], left: bool) -> Vec<Vec<Cell>> {
     let keys = built.spec.keys.len();
     let (mut case, matches) = probing(built, probe);
@@ -193,10 +193,10 @@ fn payload(rows: usize) -> Column {
     column(Repr::I64, (0..rows as i64).map(|i| if i % 7 == 3 { None } else { Some(1000 + i) }))
 }
 
-/// Every kind of table whose keys are looked at.
+/// Every kind of table that compares keys.
 const KINDS: [TableKind; 3] = [TableKind::Bitmap, TableKind::Array, TableKind::Hash];
 
-/// Builds and probes in every way that gives pairs, and for whether there is one.
+/// Builds and probes a table, for all pairs and for the existence of a match.
 fn check(build_side: Vec<Column>, probe: Vec<Column>, keys: usize, kind: TableKind, nulls_equal: bool) {
     check_on(&Rig::seeded(build_side[0].cells.len() as u64 + 3), build_side, probe, keys, kind, nulls_equal);
 }
@@ -215,7 +215,7 @@ pub fn check_on(
         let expected = expected_pairs(&build_side, &probe, keys, nulls_equal, left);
         assert_eq!(device_pairs(rig, &built, &probe, left), expected, "{kind:?} left {left}");
     }
-    // Semi and anti: rows with, and rows without a match.
+    // Semi and anti joins: rows with a match, and rows without.
     let matching = matching(&build_side, &probe, keys, nulls_equal);
     for (test, wanted) in [(Test::IsNotNull, true), (Test::IsNull, false)] {
         let (mut case, matches) = probing(&built, &probe);
@@ -271,7 +271,7 @@ fn wide_keys_take_two_words() {
     let wide = |i: i128| i << 90 | (i % 5);
     let side = vec![column(Repr::I128, (-20..20).map(wide)), payload(40)];
     check(side, vec![column(Repr::I128, (-40..10).map(wide)), ids(50)], 1, TableKind::Hash, false);
-    // The probing side is narrow: its values are extended.
+    // The probing side is narrow: its values are sign-extended.
     let side = vec![column(Repr::I128, [3i128, 1 << 100, -4]), payload(3)];
     let probe = column(Repr::I128, [-4i128, 3, 4]).ranged(-10, 10);
     check(side, vec![probe, ids(3)], 1, TableKind::Hash, false);
@@ -305,7 +305,7 @@ fn a_null_probe_finds_nothing_where_the_build_side_has_none() {
 fn slots_of_an_array_are_as_narrow_as_the_rows_allow() {
     let rig = Rig::seeded(2);
     for (rows, slot_bytes) in [(1usize, 1), (255, 1), (256, 2), (65_535, 2), (65_536, 4)] {
-        // Neighbours share words: keys go up and down by turns.
+        // Neighbouring slots share words: keys alternate in sign.
         let key = |i: usize| if i.is_multiple_of(2) { i as i64 } else { -(i as i64) };
         let side = [column(Repr::I64, (0..rows).map(key)).ranged(1 - rows as i128, rows as i128), payload(rows)];
         let built = build(&rig, &side, 1, TableKind::Array, false);
@@ -513,7 +513,7 @@ fn marks_are_the_build_rows_that_found_a_match() {
     let built = build(&rig, &side, 1, TableKind::Array, false);
     let probe = vec![column(Repr::I64, (0..50i64).map(|i| i * 3)), ids(50)];
     let (mut case, matches) = probing(&built, &probe);
-    // No key has two rows: the matches are the row itself.
+    // No key has two rows: the match start is the row itself.
     let row = case.graph().match_start(matches).unwrap();
     case.spec.sink = SinkSpec::Mark { row };
     let pipeline = rig.pipeline(&case.spec);
@@ -537,7 +537,7 @@ fn rows_are_written_and_marked_by_one_launch() {
     let built = build(&rig, &side, 1, TableKind::Array, false);
     let keys: Vec<i64> = (0..900).map(|i| i * 3 % 1500).collect();
     let probe = vec![column(Repr::I64, keys.clone()), ids(900)];
-    // A left join keeps rows that match; a full one keeps all, and marks none for those without a match.
+    // A left join keeps the rows that match; a full join keeps all rows, but marks nothing for those without a match.
     for filtered in [true, false] {
         let (mut case, matches) = probing(&built, &probe);
         let id = case.column(1);
@@ -609,7 +609,7 @@ fn what_does_not_fit_is_refused_before_anything_runs() {
     let listed = TableSpec { kind: TableKind::Bitmap, lists: true, ..built.spec.clone() };
     refused(TableLayout::new(&listed, 10).unwrap_err(), "no lists");
 
-    // Lists that were not made, leaders without a place, lists without room.
+    // Lists that were not built, leaders without a buffer, lists in a buffer that is too small.
     let mut listed = case.clone();
     listed.spec.tables[0].lists = true;
     let pipeline = rig.pipeline(&listed.spec);

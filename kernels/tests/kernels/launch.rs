@@ -7,7 +7,7 @@ use millpond_memory::driver::sim::SimDriver;
 use millpond_memory::recorder::{Recorder, WorkKind};
 use millpond_memory::{Device, DeviceBuffer, Driver, Kernel, MemoryError, MemoryPool, PinnedPool, Stream};
 
-/// Adds `by` to every value, and every value before to a total.
+/// Adds `by` to every value, and the sum of the previous values to a total.
 const ADD: &str = "
 .version 8.2
 .target sm_70
@@ -186,7 +186,7 @@ fn a_recorder_is_told_what_a_launch_touched() {
     assert_eq!((&*launch.kernel, launch.blocks, launch.threads, launch.rows), ("add", 2, 32, Some(64)));
     let figures = launch.figures.expect("the simulated device counts");
     assert_eq!((figures.sectors_read, figures.sectors_written, figures.sectors_atomic), (16, 16, 1));
-    // 16 instructions from the first to the last, and two warps; no lane takes the branch.
+    // 16 instructions in total, and two warps; no lane takes the branch.
     assert_eq!((figures.warp_instructions, figures.lane_instructions), (2 * 16, 64 * 15));
     assert!(rig.driver.take_findings().is_empty());
 }

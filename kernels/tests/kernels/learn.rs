@@ -1,4 +1,4 @@
-//! Sums over rows, draws and labels against plain loops: to the last bit, whatever the schedule.
+//! Sums over rows, draws and labels, against plain loops: equal bits under every schedule.
 
 use millpond_kernels::learn::{self, Numbers, Scored, Sums};
 use millpond_kernels::tune::LEARN_CHUNK_ROWS;
@@ -10,7 +10,7 @@ use crate::pipeline_rig::Rig;
 const CHUNK: usize = LEARN_CHUNK_ROWS as usize;
 const LENGTHS: [usize; 6] = [1, 31, 33, CHUNK, CHUNK + 1, 3 * CHUNK - 7];
 
-/// Rows on the device, and the same as lists: one for each column.
+/// Rows on the device and as lists, one per column.
 struct Table<'r> {
     rig: &'r Rig,
     images: Images,
@@ -30,7 +30,7 @@ fn integers(bytes: &[u8]) -> Vec<i64> {
     bytes.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect()
 }
 
-/// Values whose sums are rounded differently in another order.
+/// Values whose sums round differently in another order.
 fn value(row: usize, column: usize) -> f64 {
     ((row * 7919 + column * 104_729) % 10_007) as f64 / 13.0 - 300.0 * (column % 2) as f64
 }
@@ -76,7 +76,7 @@ impl<'r> Table<'r> {
         self.rig.upload(&bytes(values), &self.rig.stream)
     }
 
-    /// Column after column of these rows.
+    /// Uploads these rows column by column.
     fn upload_rows(&self, rows: &[Vec<f64>]) -> DeviceBuffer {
         let columns = (0..self.columns.len()).flat_map(|column| rows.iter().map(move |row| row[column]));
         self.upload(&columns.collect::<Vec<_>>())
@@ -89,7 +89,7 @@ impl<'r> Table<'r> {
         doubles(&self.rig.download(&sums))
     }
 
-    /// Sums of `count` terms a row: within each chunk, then over chunks.
+    /// Sums of `count` terms per row: within each chunk, then over the chunk sums.
     fn expected(&self, count: usize, term: impl Fn(usize, usize) -> f64) -> Vec<f64> {
         let sum = |of: usize| {
             let chunks = (0..self.rows()).step_by(CHUNK);
@@ -112,7 +112,7 @@ impl<'r> Table<'r> {
     }
 }
 
-/// All kernels whose last thread block adds up what the others have summed.
+/// All kernels whose last thread block sums the results of the others.
 pub fn sums_over_chunks(rig: &Rig) {
     let table = Table::new(rig, CHUNK + 40, 1);
     let (images, stream, numbers) = (&table.images, &rig.stream, &table.numbers);
@@ -178,7 +178,7 @@ fn rows_go_to_the_first_of_the_nearest_centres() {
     for (seed, rows) in LENGTHS.into_iter().enumerate() {
         let rig = Rig::seeded(seed as u64);
         let table = Table::new(&rig, rows, 2);
-        // The second and the third are the same.
+        // The second and the third centre are equal.
         let centers: Vec<Vec<f64>> = [0.1, 0.4, 0.4, 0.9].map(|at| table.row((rows as f64 * at) as usize)).to_vec();
         let (k, width) = (centers.len(), 4);
         let uploaded = table.upload_rows(&centers);
@@ -226,7 +226,7 @@ fn numbers_that_are_not_finite_are_refused() {
     }
 }
 
-/// Draws from weights that are the squared distances to one row.
+/// Draws with the squared distances to one row as weights.
 fn draw(table: &Table, first: u64, u: f64, any: u64) -> (u64, Vec<f64>, Vec<f64>) {
     let rows = table.rows() as u64;
     let chosen = table.rig.upload(&first.to_le_bytes(), &table.rig.stream);
@@ -278,7 +278,7 @@ fn draws_among_equal_rows_and_beyond_the_range_of_a_double_have_answers() {
     let rig = Rig::seeded(2);
     let equal = Table::over(&rig, vec![vec![7.0; 50]]);
     assert_eq!(draw(&equal, 3, 0.5, 21).0, 21);
-    // Both distances are infinite: the last row with a weight.
+    // Both distances are infinite: the last row with a weight is drawn.
     let huge = Table::over(&rig, vec![vec![0.0, 1e200, -1e200, 0.0]]);
     assert_eq!(draw(&huge, 0, 0.5, 3).0, 2);
     rig.assert_clean();

@@ -1,4 +1,4 @@
-//! Words of lists, against plain Rust.
+//! List words, against plain Rust.
 
 use millpond_kernels::Images;
 use millpond_kernels::join::Expansion;
@@ -10,7 +10,7 @@ use crate::pipeline_rig::Rig;
 
 const LENGTHS: [usize; 6] = [1, 31, 33, 255, 257, 3000];
 
-/// How many items the rows have: none, some, many.
+/// Number of items per row: none, some, many.
 fn counts(rows: usize) -> Vec<u32> {
     (0..rows).map(|row| [0, 2, 1, 0, 0, 7][row % 6] + if row % 97 == 5 { 300 } else { 0 }).collect()
 }
@@ -19,7 +19,7 @@ fn word(start: u64, count: u64) -> u64 {
     start << 32 | count
 }
 
-/// Runs `write` over room for the words of so many rows; the room behind them stays as it is.
+/// Runs `write` over a buffer for the words of `rows` rows, and checks that the word after them is unchanged.
 fn words(rig: &Rig, rows: usize, write: impl FnOnce(&millpond_memory::DeviceView)) -> Vec<u64> {
     let room = rig.upload(&vec![0xaa; (rows + 1) * 8], &rig.stream);
     write(&room.view(0..rows * 8).expect("inside"));
@@ -67,7 +67,7 @@ fn words_are_found_in_the_rows_of_items() {
         let of: Vec<u32> =
             (0..rows as u32).flat_map(|row| std::iter::repeat_n(row, counts[row as usize] as usize)).collect();
         let items = of.len();
-        // Room for more items than there are, which holds what it likes.
+        // The buffer is longer than the items; the rest has arbitrary contents.
         let mut bytes: Vec<u8> = of.iter().flat_map(|row| row.to_le_bytes()).collect();
         bytes.resize((items + 9) * 4, 0x01);
         let mut control = vec![0; abi::CONTROL_BYTES as usize];

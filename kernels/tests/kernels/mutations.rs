@@ -1,13 +1,14 @@
-//! Orders that are left out of kernels, one at a time: each must be noticed, by a check or by a wrong answer.
+//! Removes memory orders from kernels, one at a time: a check or a wrong answer must show each.
 //!
 //! ```text
 //!   st.release ─► st.relaxed        ld.acquire ─► ld.relaxed        ─┐
-//!   atom.release, .acquire ─► .relaxed      membar ─► nothing        ├─► the same work under many seeds ─► finding │ wrong answer │ hang
-//!   ld.relaxed, st.relaxed ─► plain ones                            ─┘
+//!   atom.release, .acquire ─► .relaxed      membar ─► nothing        ├─► many seeds ─► finding, wrong answer, hang
+//!   ld.relaxed, st.relaxed ─► plain                                 ─┘
 //! ```
 //!
-//! Places    each place of a text is mutated by itself. What is noticed in some of its places and not in others is said with its reason.
-//! Unchanged the same work under the same seeds finds nothing.
+//! Places    each occurrence in a text is mutated on its own. Tests list the occurrences that go unnoticed, with the
+//!           reason.
+//! Unchanged kernels give no finding under these seeds.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -22,17 +23,17 @@ use super::learn::sums_over_chunks;
 use super::pipeline_rig::*;
 use super::{clicks, join, pipeline_groups, reduce, sort};
 
-/// Work of one family of kernels, which panics if its answer is wrong.
+/// Work of one kernel family; it panics if its answer is wrong.
 type Work = fn(&Rig);
 
-/// Under how many schedules a mutation must be noticed at least once.
+/// Number of schedules; a mutation must be noticed under at least one.
 const SEEDS: u64 = 24;
 
 fn rig(seed: u64) -> Rig {
     Rig::with(SimOptions { seed, max_warp_instructions: 3_000_000, ..SimOptions::default() })
 }
 
-/// Whether `work` goes on as if nothing were missing, and how many places there are.
+/// True if `work` succeeds without a finding; and the number of occurrences.
 fn unnoticed(work: Work, seed: u64, mutation: Option<Mutation>) -> (bool, u64) {
     let rig = rig(seed);
     rig.driver.mutate(mutation);
@@ -41,7 +42,7 @@ fn unnoticed(work: Work, seed: u64, mutation: Option<Mutation>) -> (bool, u64) {
     (ended.is_ok() && findings.is_empty(), rig.driver.mutate(None).places)
 }
 
-/// Places of `from` in the work's kernels that nobody misses under any seed.
+/// Occurrences of `from` in the work's kernels whose mutation goes unnoticed under every seed.
 fn survivors(work: Work, from: &'static str, to: &'static str) -> (Vec<u64>, u64) {
     let (_, places) = unnoticed(work, 1, Some(Mutation::Text { from, to, nth: u64::MAX }));
     let survives = |nth: &u64| {
@@ -51,7 +52,7 @@ fn survivors(work: Work, from: &'static str, to: &'static str) -> (Vec<u64>, u64
     ((1..=places).filter(survives).collect(), places)
 }
 
-/// A text that stands for an order, what it becomes, and the places in which nobody misses it.
+/// A text for a memory order, its replacement, and the occurrences whose mutation goes unnoticed.
 type Order = (&'static str, &'static str, &'static [u64]);
 
 fn are_missed(work: Work, orders: &[Order]) {
@@ -67,7 +68,7 @@ fn are_missed(work: Work, orders: &[Order]) {
 
 // The work.
 
-/// Rows of the same few keys, from many thread blocks into one table.
+/// Rows with few keys, from many thread blocks into one table.
 fn groups(rig: &Rig) {
     let rows = 1500;
     let mut columns = pipeline_groups::many_keys(rows, 5);
@@ -80,18 +81,18 @@ fn groups(rig: &Rig) {
     assert_eq!(pipeline_groups::growing(rig, &case, &feeds, streams).0, pipeline_groups::expected(&columns, 2));
 }
 
-/// Groups of three rows, each in another thread block and at the same place of it: they come at nearly the same time, and each group is
-/// one more chance to go wrong.
+/// Groups of three rows, each in a different thread block at an equal position, so that they arrive at nearly one time.
+/// Each group is one more chance of a race.
 const GROUPS: i64 = 512;
 const ROWS: i64 = 3 * GROUPS;
 
-/// High and low part of a row's value: of the three of a group, one has a small high part and the largest low one, and of the two that
-/// tie by the high part one has a small low one. They come in all orders.
+/// High and low part of a row's value. Of a group's three rows, one has a small high part and the largest low part; of
+/// the two that tie by the high part, one has a small low part. They arrive in all orders.
 fn parts(row: i64) -> (i64, i64) {
     [(1, 90), (2, 10), (2, 50)][((row / GROUPS + row % GROUPS) % 3) as usize]
 }
 
-/// The greatest of 128 bits in many groups.
+/// The maximum of 128-bit values in many groups.
 fn greatest_wide(rig: &Rig) {
     let wide = |row: i64| i128::from(parts(row).0) << 64 | i128::from(parts(row).1);
     let keys = column(Repr::I64, (0..ROWS).map(|row| row % GROUPS));
@@ -102,7 +103,7 @@ fn greatest_wide(rig: &Rig) {
     assert_eq!(rig.aggregate(&case), expected);
 }
 
-/// The row that comes first in each of many groups, by two keys.
+/// The first row of each of many groups, by two keys.
 fn first_rows(rig: &Rig) {
     let mut case = Case::new(vec![
         column(Repr::I64, (0..ROWS).map(|row| row % GROUPS)),
@@ -122,7 +123,7 @@ fn first_rows(rig: &Rig) {
     assert_eq!(rig.aggregate(&case), expected);
 }
 
-/// Rows of the same few keys, from many thread blocks into the slots of a join's table.
+/// Rows with few keys, from many thread blocks into the slots of a join table.
 fn slots(rig: &Rig) {
     let side: Vec<i64> = (0..1200).map(|row| row * 7 % 37).collect();
     let payload = column(Repr::I64, 0..1200i64);
@@ -147,7 +148,7 @@ fn kept_rows(rig: &Rig) {
     assert_eq!(rig.materialise(&case)[1], cells(kept));
 }
 
-/// Sums of many thread blocks, which the last of them adds up.
+/// Sums of many thread blocks, which the last block adds.
 fn reduction(rig: &Rig) {
     let images = Images::new(&rig.device);
     let values: Vec<i64> = (0..20_000).map(|row| row * 12_345 % 1009).collect();
@@ -208,8 +209,8 @@ const fn everywhere((from, to): (&'static str, &'static str)) -> Order {
     (from, to, &[])
 }
 
-/// A group's keys are published with its tag. The second place of each is the one that rehashes: there all keys are different, and only
-/// tags of 30 bits that collide would be compared.
+/// A group's keys are published with its tag. The second occurrence of each is in the rehash: all keys there are
+/// distinct, and only 30-bit tags that collide would be compared.
 #[test]
 fn a_group_needs_its_release_and_its_acquire() {
     are_missed(groups, &[(RELEASE_32.0, RELEASE_32.1, &[2]), (ACQUIRE_32.0, ACQUIRE_32.1, &[2])]);
@@ -221,15 +222,15 @@ fn a_slot_needs_its_release_and_its_acquire() {
     are_missed(slots, &[everywhere(TAKE), everywhere(ACQUIRE_64)]);
 }
 
-/// Halves of 128 bits are written low first, and read high first. The second reading is under the lock, and needs no order of its own.
+/// Halves of 128 bits are written low first and read high first. The second read is under the lock and needs no order.
 #[test]
 fn wide_bounds_need_their_lock_and_the_order_of_their_halves() {
     are_missed(greatest_wide, &[everywhere(RELEASE_64), (ACQUIRE_64.0, ACQUIRE_64.1, &[2]), everywhere(LOCK)]);
 }
 
-/// Keys and what they bring are replaced under a lock, and looked at without: there the first key is read before the second. What is read
-/// under the lock needs no order of its own, nothing is read behind the last word, and behind the first, which says that there is a row,
-/// old words are those of less rows. So it is with what is written: before the last word lies nothing that is read without the lock.
+/// Keys and payload are replaced under a lock and read without it, first key before second. Reads under the lock need
+/// no order; nothing is read after the last word; and after the first word, which says that a row exists, stale words
+/// are those of smaller rows. The writes are symmetric: no word written before the last one is read without the lock.
 #[test]
 fn first_rows_need_their_lock_and_the_order_of_their_keys() {
     are_missed(
@@ -238,7 +239,7 @@ fn first_rows_need_their_lock_and_the_order_of_their_keys() {
     );
 }
 
-/// What thread blocks have written is read by the last of them behind two fences and its ticket.
+/// The last thread block reads the words written by the others after two fences and its ticket.
 #[test]
 fn the_last_block_needs_its_fences() {
     for work in [reduction as Work, digits, first_few, sums_over_chunks] {
@@ -246,7 +247,7 @@ fn the_last_block_needs_its_fences() {
     }
 }
 
-/// A status word carries value and state: it needs no order, but everybody must see the same words.
+/// A status word carries value and state: it needs no order, but all threads must see one and the same word.
 #[test]
 fn a_look_back_needs_words_that_others_see() {
     for work in [sums as Work, kept_rows, digits, clicked] {
@@ -255,7 +256,7 @@ fn a_look_back_needs_words_that_others_see() {
     }
 }
 
-/// Where this does not hold any more, an order has come that needs a mutation of its own.
+/// If this test fails, a kernel has a memory order that needs a mutation test.
 #[test]
 fn kernels_of_pages_and_columns_have_no_order_between_thread_blocks() {
     let of_pages = IMAGES.iter().filter(|image| image.name.starts_with("parquet_") || image.name == "store");

@@ -1,4 +1,4 @@
-//! Pages of Parquet files become columns, against plain Rust.
+//! Decodes pages of Parquet files, against plain Rust.
 
 use millpond_kernels::Images;
 use millpond_kernels::codegen::ir::Physical;
@@ -7,7 +7,7 @@ use millpond_kernels::parquet::{self, Codec, ColumnOutput, Encoding, Fault, Page
 use crate::parquet_pages::{Batch, ColumnSpec, Decoded, Form, Random, Runs, deltas, hybrid};
 use crate::pipeline_rig::Rig;
 
-/// Rows of pages around a word, a step of a warp, and a segment.
+/// Row counts around a word, a step of a warp, and a segment.
 const LENGTHS: [usize; 9] = [0, 1, 31, 33, 127, 129, 504, 4_097, 9_000];
 
 fn run(batch: &Batch) -> Decoded {
@@ -21,7 +21,7 @@ fn little(values: &[i64], width: usize) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()[..width].to_vec()).collect()
 }
 
-/// Every cell of a column without errors, as they are stored.
+/// Expects these stored cells of a column, and no errors.
 fn expect(decoded: &Decoded, column: usize, spec: &ColumnSpec, cells: &[Option<i128>]) {
     assert_eq!(decoded.outcome.errors, [], "{spec:?}");
     let found = decoded.cells(column, spec);
@@ -88,7 +88,7 @@ fn codes_become_what_the_table_has_for_them() {
         let (mut first, mut cells) = (0, Vec::new());
         for runs in runs {
             for rows in LENGTHS {
-                // Some codes come often in a row.
+                // Some codes are repeated in runs.
                 let mut last = 0;
                 let mut codes = Vec::new();
                 for _ in 0..rows {
@@ -137,8 +137,8 @@ fn pages_are_decompressed() {
     }
 }
 
-/// Sequences of LZ4 of every length and from every distance, written one by one: many in a few bytes, none, and those with more bytes of
-/// lengths, in any order; the last without a match.
+/// LZ4 sequences of every length and distance, built one by one: many in a few bytes, empty ones, and ones with extra
+/// length bytes, in any order; the last without a match.
 #[test]
 fn every_sequence_of_lz4_is_known() {
     let mut batch = Batch::default();
@@ -177,7 +177,7 @@ fn every_sequence_of_lz4_is_known() {
                 raw.push(raw[raw.len() - back]);
             }
         }
-        // Literals to the end of a value.
+        // Literals up to the end of a value.
         let last = 8 - raw.len() % 8 + [0, 8, 16][seed as usize % 3];
         page.push((last.min(15) << 4) as u8);
         more(&mut page, last as u64, 15);
@@ -201,7 +201,7 @@ fn every_sequence_of_lz4_is_known() {
     }
 }
 
-/// Elements that encoders rarely write.
+/// Element types that encoders rarely write.
 #[test]
 fn every_element_of_snappy_is_known() {
     let mut page = Vec::new();
@@ -295,7 +295,7 @@ fn null_rows_have_no_values_in_the_page() {
                     _ => [vec![7], hybrid(&codes, 7, [Runs::Mixed, Runs::Packed(3)][index % 2])].concat(),
                 };
                 if index == 4 {
-                    // What lies behind the values is ignored.
+                    // Bytes after the values are ignored.
                     values.extend([1, 2, 3]);
                 }
                 if numbers.is_empty() && index % 2 == 0 {
@@ -323,7 +323,7 @@ fn null_rows_have_no_values_in_the_page() {
     }
 }
 
-/// A writer may leave it out: no value is no byte.
+/// A writer may omit the compressed form: no values need no bytes.
 #[test]
 fn a_page_of_nulls_needs_no_compressed_form_of_nothing() {
     for codec in [Codec::Snappy, Codec::Lz4Raw] {
@@ -338,7 +338,7 @@ fn a_page_of_nulls_needs_no_compressed_form_of_nothing() {
     }
 }
 
-/// BYTE_STREAM_SPLIT.
+/// Encodes BYTE_STREAM_SPLIT.
 fn split(bytes: &[u8], width: usize) -> Vec<u8> {
     (0..width).flat_map(|byte| bytes.iter().skip(byte).step_by(width).copied().collect::<Vec<_>>()).collect()
 }
@@ -349,7 +349,7 @@ fn facts_tell_how_values_follow_one_another() {
         [(&[1, 2, 3, 9], true, true), (&[1, 1, 4], true, false), (&[3, 2, 9], false, false), (&[5], true, true)];
     for stored in [Physical::I64, Physical::U8, Physical::I32] {
         for (values, sorted, ascending) in cases {
-            // Far apart, so that blocks and warps meet.
+            // Spread out, so that several blocks and warps take part.
             let values: Vec<i64> = (0..20_000).map(|row| values[row * values.len() / 20_000]).collect();
             let values = if ascending && values[0] != 5 { (0..256).collect() } else { values };
             let values = if values[0] == 5 { vec![5] } else { values };
@@ -434,7 +434,7 @@ fn texts_become_offsets_and_bytes() {
         assert_eq!(facts.text_bytes, batch.columns[column].text_room);
         assert_eq!(facts.nulls, cells.iter().filter(|cell| cell.is_none()).count() as u64);
     }
-    // A byte less than all of them take.
+    // One byte less than the texts need.
     batch.columns[1].text_room -= 1;
     let decoded = run(&batch);
     assert_eq!(decoded.outcome.errors.iter().map(|error| error.fault).collect::<Vec<_>>(), [Fault::Room]);
@@ -442,7 +442,7 @@ fn texts_become_offsets_and_bytes() {
     decoded.texts(1, &batch.columns[1]);
 }
 
-/// More than a launch has warps.
+/// More columns than a launch has warps.
 #[test]
 fn any_number_of_columns_of_texts_has_its_place() {
     let mut batch = Batch::default();
@@ -494,7 +494,7 @@ fn blocks_of_a_page_are_decompressed_apart() {
         assert_eq!(decoded.outcome.errors, []);
         assert!(decoded.cells(0, &batch.columns[0]) == cells, "{} blocks", blocks.len());
     }
-    // Behind the levels of a page of version 2, which are not compressed.
+    // After the levels of a page of version 2, which are not compressed.
     let levels = hybrid(&vec![1; rows], 1, Runs::Packed(63));
     let mut batch = with(&blocks, &stream);
     batch.staging = [&levels[..], &stream].concat();
@@ -504,7 +504,7 @@ fn blocks_of_a_page_are_decompressed_apart() {
     let decoded = run(&batch);
     assert_eq!(decoded.outcome.errors, []);
     assert!(decoded.cells(0, &batch.columns[0]) == cells, "version 2");
-    // Blocks that are none: elements go on behind them, or reach back to what others write.
+    // Invalid blocks: elements extend beyond a block, or reach back into another.
     for wrong in [[blocks[0], (blocks[1].0 + 1, blocks[1].1)], [blocks[0], (blocks[1].0, blocks[1].1 + 16)]] {
         let decoded = run(&with(&wrong, &stream));
         let faults: Vec<Fault> = decoded.outcome.errors.iter().map(|error| error.fault).collect();
@@ -525,7 +525,7 @@ fn texts_of_characters_are_utf8() {
         (0..random.below(6)).flat_map(|_| words[random.below(choices) as usize].to_vec()).collect()
     };
     for round in 0..40 {
-        // The first four words are valid by themselves, of the others few together.
+        // The first four words are each valid UTF-8 on their own; few combinations of the others are.
         let texts: Vec<Vec<u8>> =
             (0..100).map(|row| text(if row == 7 * round % 100 { 8 } else { 4 }, &mut random)).collect();
         let is_valid = texts.iter().all(|text| std::str::from_utf8(text).is_ok());
@@ -659,7 +659,7 @@ fn booleans_are_bits() {
     }
 }
 
-/// A page whose rows go to two columns, as one that lies across the border of two extents.
+/// A page whose rows go to two columns, as if it crossed the boundary of two extents.
 #[test]
 fn a_page_is_cut_in_two() {
     let mut random = Random(9);
@@ -674,7 +674,7 @@ fn a_page_is_cut_in_two() {
         let table = batch.table(&(0..100).collect::<Vec<i128>>(), Physical::U8);
         let form = Form { has_levels: true, codec: Codec::Snappy, ..Form::PLAIN };
         for (from, to) in [(0, cut), (cut, rows)] {
-            // One row before them is of another page.
+            // The row before them belongs to another page.
             let spec = ColumnSpec { nullable: true, ..ColumnSpec::new(Source::Int64, Physical::U8, to - from + 1) };
             let column = batch.column(spec);
             batch.page(
@@ -700,7 +700,7 @@ fn a_page_is_cut_in_two() {
                 valid.then(|| cells.next().map(|(code, text)| (i128::from(*code), text.into_bytes())).unwrap())
             })
             .collect();
-        // The first row of codes is written by nobody: a page of one NULL.
+        // The first row of codes is in a page of one NULL, which writes no code.
         for column in [0, 2] {
             batch.page(column, Encoding::Plain, Form { has_levels: true, ..Form::PLAIN }, &[false], &[], 0);
         }
@@ -772,7 +772,7 @@ fn damaged_pages_have_an_error_and_others_are_decoded() {
     }
 }
 
-/// A batch with every kernel, small enough for many of them.
+/// A batch that uses every kernel, small enough to be run many times.
 fn mixture(random: &mut Random) -> Batch {
     let mut batch = Batch::default();
     let table = batch.table(&(0..60).map(|entry| entry * 2).collect::<Vec<i128>>(), Physical::U16);
@@ -834,7 +834,7 @@ fn mixture(random: &mut Random) -> Batch {
     batch
 }
 
-/// Changes bytes of a page, or what its header says, to anything that a plan accepts.
+/// Changes bytes of a page or fields of its header, to values that a plan accepts.
 fn damage(batch: &mut Batch, number: usize, random: &mut Random) {
     let (column, bytes) = (batch.pages[number].column as usize, batch.pages[number].bytes.clone());
     let len = bytes.end - bytes.start;
@@ -870,7 +870,7 @@ fn damage(batch: &mut Batch, number: usize, random: &mut Random) {
     }
 }
 
-/// Whatever the bytes are: nothing is touched that is not the page's, and the pages beside it are decoded.
+/// Whatever the bytes are, only the page's own rows are written, and the other pages are decoded.
 #[test]
 fn any_bytes_at_all_are_survived() {
     let rounds = std::env::var("PARQUET_ROUNDS").map_or(12, |rounds| rounds.parse().expect("a number"));
@@ -971,7 +971,7 @@ fn pages_that_do_not_fit_are_refused() {
     for column in columns {
         assert!(plan(&page, &column).is_err(), "{column:?}");
     }
-    // Nothing is known of what lies behind the last page, but it must be there.
+    // The bytes after the last page may have any contents, but must exist.
     let images = Images::new(&rig.device);
     let plan = plan(&page, &column).unwrap();
     let room = |bytes: usize| rig.upload(&vec![0; bytes], &rig.stream);

@@ -1,4 +1,4 @@
-//! Pages as files have them, made by small encoders, and batches of them decoded on the simulated device.
+//! Pages in Parquet's format, written by small encoders, and batches of them decoded on the simulated device.
 
 use millpond_kernels::Images;
 use millpond_kernels::codegen::ir::Physical;
@@ -33,14 +33,14 @@ pub fn varint(mut value: u64, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-/// How a stream of codes is cut into runs.
+/// Division of a stream of codes into runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Runs {
-    /// Bit-packed ones of so many groups of eight.
+    /// Bit-packed runs of this many groups of eight.
     Packed(usize),
-    /// Repeated ones where a code comes eight times or more, bit-packed ones else.
+    /// Repeated runs for codes that occur at least eight times in a row, bit-packed runs otherwise.
     Mixed,
-    /// Repeated ones alone.
+    /// Repeated runs only.
     Repeated,
 }
 
@@ -55,7 +55,7 @@ pub fn packed(codes: &[u32], width: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// The hybrid of runs and bit-packed groups.
+/// Encodes the hybrid of repeated runs and bit-packed groups.
 pub fn hybrid(codes: &[u32], width: u32, runs: Runs) -> Vec<u8> {
     let mut out = Vec::new();
     let pack = |codes: &[u32], out: &mut Vec<u8>| {
@@ -92,7 +92,7 @@ pub fn hybrid(codes: &[u32], width: u32, runs: Runs) -> Vec<u8> {
     out
 }
 
-/// DELTA_BINARY_PACKED, blocks of 128 in four parts.
+/// Encodes DELTA_BINARY_PACKED, with blocks of 128 in four miniblocks.
 pub fn deltas(values: &[i64], bits: u32) -> Vec<u8> {
     let zigzag = |value: i64| (value << 1 ^ value >> 63) as u64;
     let wrap = |value: i64| if bits == 32 { i64::from(value as i32) } else { value };
@@ -132,12 +132,12 @@ pub fn compress(codec: Codec, bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// How a page is put together around its values.
+/// Format of a page around its values.
 #[derive(Debug, Clone, Copy)]
 pub struct Form {
     pub codec: Codec,
     pub version: u32,
-    /// Definition levels are there.
+    /// True if the page has definition levels.
     pub has_levels: bool,
     pub level_runs: Runs,
 }
@@ -146,7 +146,7 @@ impl Form {
     pub const PLAIN: Form = Form { codec: Codec::Stored, version: 1, has_levels: false, level_runs: Runs::Mixed };
 }
 
-/// A column to be, and what its cells lie in.
+/// A column to decode, and the format of its cells.
 #[derive(Debug, Clone)]
 pub struct ColumnSpec {
     pub source: Source,
@@ -166,13 +166,13 @@ impl ColumnSpec {
     }
 }
 
-/// A batch being put together: staging bytes and descriptors.
+/// A batch under construction: staging bytes and descriptors.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
     pub staging: Vec<u8>,
     pub pages: Vec<PageInput>,
     pub columns: Vec<ColumnSpec>,
-    /// Tables, by the bytes of a value; texts, by their offsets.
+    /// Tables, with the bytes per value; texts, with their offsets.
     pub dictionaries: Vec<(Vec<u8>, DictionaryKind)>,
 }
 
@@ -182,7 +182,7 @@ pub enum DictionaryKind {
     Texts { offsets: Vec<u32> },
 }
 
-/// What came back.
+/// Result of a batch.
 #[derive(Debug, Clone)]
 pub struct Decoded {
     pub values: Vec<Vec<u8>>,
@@ -196,7 +196,7 @@ impl Batch {
         self.columns.len() as u32 - 1
     }
 
-    /// Adds a page of `valid.len()` rows whose values are `values`, behind whatever is in staging, at an odd place.
+    /// Adds a page of `valid.len()` rows with the given `values` at the end of staging, at an odd offset.
     pub fn page(
         &mut self,
         column: u32,
@@ -238,11 +238,11 @@ impl Batch {
             dictionary: None,
             blocks: vec![],
         });
-        // Pages begin anywhere.
+        // Pages may begin at any offset.
         self.staging.resize(self.staging.len() + 1 + self.pages.len() % 7, 0xee);
     }
 
-    /// Of the codes of a page added last.
+    /// Sets the dictionary of the last page.
     pub fn with_dictionary(&mut self, dictionary: u32) {
         self.pages.last_mut().unwrap().dictionary = Some(dictionary);
     }
@@ -312,7 +312,7 @@ impl Batch {
 }
 
 impl Decoded {
-    /// The bits of a column's values, `None` where it is NULL.
+    /// Bits of a column's values, `None` for NULL.
     pub fn cells(&self, column: usize, spec: &ColumnSpec) -> Vec<Option<i128>> {
         let bit = |bytes: &[u8], row: usize| bytes[row / 8] >> (row % 8) & 1 == 1;
         let (values, width) = (&self.values[column], spec.stored.width() as usize);
@@ -331,7 +331,7 @@ impl Decoded {
         (0..spec.rows as usize).map(cell).collect()
     }
 
-    /// The texts of a column, by its offsets.
+    /// Texts of a column, by its offsets.
     pub fn texts(&self, column: usize, spec: &ColumnSpec) -> Vec<Option<Vec<u8>>> {
         let bytes = &self.values[column];
         let offset = |row: usize| u32::from_le_bytes(bytes[4 * row..4 * row + 4].try_into().unwrap()) as usize;

@@ -22,7 +22,7 @@ fn four(column: Column) -> Case {
     })
 }
 
-/// What the four are, in plain Rust: sums wrap at `bits`.
+/// Expected values in plain Rust: sums wrap at `bits`.
 fn expected(cells: &[Cell], bits: u32) -> Vec<Cell> {
     let values: Vec<i128> = cells
         .iter()
@@ -89,7 +89,7 @@ fn integers_of_every_width() {
             for rows in LENGTHS {
                 let column = integers(repr, None, rows, nulls, rows as u64 + i as u64);
                 let mut expected = expected(&column.cells, bits);
-                // Without NULLs the two counts are one.
+                // Without NULLs the two counts merge.
                 expected.truncate(if column.spec.ty.nullable { 5 } else { 4 });
                 assert_eq!(rig.aggregate(&four(column)), [expected], "{repr:?}, {rows} rows, nulls {i}");
             }

@@ -1,4 +1,5 @@
-//! Groups in tables of thread blocks: every accumulator that they keep against plain Rust and against the table in device memory.
+//! Groups in tables of thread blocks: every supported accumulator, against plain Rust and against the table in device
+//! memory.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +20,10 @@ struct Data {
     kept: Vec<bool>,
 }
 
-/// Which of so many groups a row is of.
+/// Group of a row, out of a number of groups.
 type Pattern = fn(usize, i64, &mut Random) -> i64;
 
-/// Any, clustered, one nearly everywhere.
+/// Random, clustered, one group for nearly all rows.
 const PATTERNS: [Pattern; 3] = [
     |_, groups, random| random.below(groups as u64) as i64,
     |row, groups, _| (row / 11) as i64 % groups,
@@ -44,7 +45,7 @@ impl Data {
         for row in 0..rows {
             let key = pattern(row, groups, random) - 7;
             data.keys.push((!nulls || random.below(9) > 0).then_some(key));
-            // Of both signs, and large: lower halves overflow, and whole sums wrap.
+            // Large values of both signs: lower halves carry, and whole sums wrap.
             data.numbers.push((random.below(4) > 0).then(|| random.next() as i64 >> (random.below(3) * 20)));
             data.medium.push(i128::from(random.next() >> 28) - (1 << 35));
             data.wide.push(i128::from(random.next() as i64) << random.below(50));
@@ -55,7 +56,7 @@ impl Data {
         data
     }
 
-    /// Every accumulator of blocks, grouped by one key of `groups` values.
+    /// Every accumulator that blocks support, grouped by one key of `groups` values.
     fn case(&self, groups: i64, nulls: bool, regime: Regime) -> Case {
         let key = column(Repr::I64, self.keys.clone()).ranged(-7, i128::from(groups) - 8);
         let mut case = Case::new(vec![
@@ -87,7 +88,7 @@ impl Data {
         })
     }
 
-    /// The same in plain Rust.
+    /// The expected groups, in plain Rust.
     fn expected(&self) -> Vec<Vec<Cell>> {
         let mut groups: BTreeMap<Option<i64>, Vec<usize>> = BTreeMap::new();
         let rows = (0..self.keys.len()).filter(|&row| self.kept[row]);
@@ -138,7 +139,7 @@ fn blocks_keep_every_accumulator_of_any_number_of_groups() {
     }
 }
 
-/// Whatever the order in which threads and blocks come: extents in one launch, and in several.
+/// For any order of threads and blocks: extents in one launch, and in several.
 #[test]
 fn blocks_of_several_extents_and_launches_share_the_groups() {
     let lengths = [1_700, 0, 1, 2_500, 99];
@@ -172,7 +173,7 @@ fn counted(codes: i64, rows: i64, hint: Option<u64>, regime: Option<Regime>) -> 
 #[test]
 fn blocks_keep_groups_up_to_their_limit() {
     let rig = Rig::new();
-    // Two words for each group.
+    // Two words per group.
     let most = (tune::BLOCK_TABLE_BYTES / 16) as i64;
     let few = (tune::PRIVATE_BIN_BYTES / 16 / u64::from(tune::AGGREGATE_THREADS)) as i64;
     for (codes, regime) in [
@@ -196,7 +197,7 @@ fn blocks_keep_no_groups_where_few_rows_come() {
     assert_eq!(regime(100 * tune::BLOCK_ROWS_PER_GROUP - 1), Some(Regime::Direct));
 }
 
-/// A device has no block with so much shared memory: the table is in device memory.
+/// No device has a block with this much shared memory: the table is in device memory.
 #[test]
 fn blocks_without_room_use_the_direct_table() {
     let rig = Rig::new();
@@ -205,7 +206,7 @@ fn blocks_without_room_use_the_direct_table() {
     assert_eq!(rig.aggregate(&case), expected);
 }
 
-/// Tables of exactly what a launch may have without asking, and of exactly what a device has for those that ask.
+/// Tables that exactly fill the default shared memory of a launch, and those that exactly fill the device's maximum.
 #[test]
 fn blocks_keep_what_fits_the_device_and_leave_the_rest_to_the_direct_table() {
     for shape in Shape::ALL {
@@ -226,7 +227,7 @@ fn blocks_keep_what_fits_the_device_and_leave_the_rest_to_the_direct_table() {
     }
 }
 
-/// What takes a lock, or a value that all threads know, stays in the table in device memory.
+/// Accumulators with a lock, or with a value shared by all threads, use the table in device memory.
 #[test]
 fn blocks_leave_what_they_cannot_keep_to_the_direct_table() {
     let rig = Rig::new();

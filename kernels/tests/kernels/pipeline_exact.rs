@@ -1,10 +1,10 @@
-//! Sums of floats without rounding: against Shewchuk's partial sums, at the edges, in any order.
+//! Exact float sums: against Shewchuk's partial sums, at edge values, in any order.
 
 use millpond_kernels::codegen::ir::*;
 
 use super::pipeline_rig::*;
 
-/// The exact sum, rounded once: partials that do not overlap (Shewchuk 1997), then the rounding of Python's `math.fsum`.
+/// The exact sum, rounded once: non-overlapping partials (Shewchuk 1997), then the rounding of Python's `math.fsum`.
 fn exact(values: &[f64]) -> f64 {
     let mut partials: Vec<f64> = Vec::new();
     for &value in values {
@@ -32,7 +32,7 @@ fn exact(values: &[f64]) -> f64 {
             break;
         }
     }
-    // Half to even, where what lies below decides.
+    // Half to even; the lower partials break the tie.
     if let Some(&below) = partials.last()
         && ((low < 0.0 && below < 0.0) || (low > 0.0 && below > 0.0))
     {
@@ -89,7 +89,7 @@ fn nothing_is_lost_before_the_one_rounding() {
     assert_eq!(total(&rig, &[f64::MIN, f64::MIN]), f64::NEG_INFINITY);
     assert_eq!(total(&rig, &[1.0, f64::INFINITY]), f64::INFINITY);
     assert_eq!(total(&rig, &[f64::NEG_INFINITY, 1.0]), f64::NEG_INFINITY);
-    // The negative NaN is that of infinities, and of NaNs where any is negative.
+    // The negative NaN results from infinities, and from NaNs of which any is negative.
     let nans = [
         (vec![f64::INFINITY, f64::NEG_INFINITY], 0xfff8_0000_0000_0000_u64),
         (vec![1.0, f64::NAN, f64::INFINITY, f64::NAN], 0x7ff8_0000_0000_0000),

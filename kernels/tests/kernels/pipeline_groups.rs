@@ -1,4 +1,4 @@
-//! Grouped aggregates: each regime against a map in plain Rust, NULL keys, floats, growth, parts, and streams that
+//! Grouped aggregates: each regime against a map in plain Rust, with NULL keys, floats, growth, parts, and streams that
 //! share a table.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use millpond_memory::{DeviceBuffer, Stream};
 
 use super::pipeline_rig::*;
 
-/// Groups by `keys`; sums, counts and bounds of the last column, which is an I64.
+/// Groups by `keys`; sum, count and bounds of the last column, an I64.
 pub fn grouped(columns: Vec<Column>, keys: u32, regime: Option<Regime>) -> Case {
     let last = columns.len() as u32 - 1;
     let mut case = Case::new(columns);
@@ -22,7 +22,7 @@ pub fn grouped(columns: Vec<Column>, keys: u32, regime: Option<Regime>) -> Case 
     })
 }
 
-/// The same in plain Rust.
+/// The expected groups, in plain Rust.
 pub fn expected(columns: &[Column], keys: usize) -> Vec<Vec<Cell>> {
     let mut groups: BTreeMap<Vec<Cell>, (i128, Vec<i128>)> = BTreeMap::new();
     for row in 0..columns[0].cells.len() {
@@ -46,7 +46,7 @@ pub fn expected(columns: &[Column], keys: usize) -> Vec<Vec<Cell>> {
     rows.collect()
 }
 
-/// −0.0 is 0.0; NaNs are their bits.
+/// −0.0 becomes 0.0; NaNs keep their bits.
 fn canonical(cell: Cell) -> Cell {
     match cell {
         Cell::F64(bits) if f64::from_bits(bits) == 0.0 => 0.0f64.into(),
@@ -182,13 +182,13 @@ fn bins_may_take_more_shared_memory_than_a_launch_has_by_default() {
     let keys = column(Repr::I32, (0..rows).map(|row| row as i32 % 18)).ranged(0, 17);
     let columns = vec![keys, values(rows, false, &mut Random(8))];
     let expected = expected(&columns, 1);
-    // 18 groups of 4 words of 8 bytes for each of 128 threads are 72 KiB.
+    // 18 groups of four 8-byte words for each of 128 threads are 72 KiB.
     let case = grouped(columns, 1, None);
     assert_eq!(rig.pipeline(&case.spec).regime(), Some(Regime::Private));
     assert_eq!(rig.aggregate(&case), expected);
 }
 
-/// `count(*)` reads no column at all.
+/// `count(*)` reads no column.
 #[test]
 fn rows_are_counted_without_columns() {
     let rig = Rig::new();
@@ -276,7 +276,7 @@ fn wide_bounds_of_groups_are_exact() {
     }
 }
 
-/// Sums of floats of groups, where addition is exact.
+/// Float sums per group, for values whose addition is exact.
 #[test]
 fn floats_of_groups_add_up() {
     let rig = Rig::new();
@@ -298,7 +298,8 @@ fn floats_of_groups_add_up() {
     }
 }
 
-/// Runs a hash aggregation that starts small and grows whenever a launch could overfill it; feeds alternate between streams.
+/// Runs a hash aggregation whose table starts small and grows before a launch could overfill it; feeds alternate
+/// between streams.
 pub fn growing(rig: &Rig, case: &Case, feeds: &[Vec<Column>], streams: &[Stream]) -> (Vec<Vec<Cell>>, usize) {
     let pipeline = rig.pipeline(&case.spec);
     let mut layout = pipeline.state_layout(0).unwrap();
@@ -406,7 +407,7 @@ fn a_table_without_room_says_so_and_ends() {
     rig.assert_clean();
 }
 
-/// The groups of one part of the keys, from tables that grow on the way.
+/// Groups of one part of the keys, from tables that grow.
 fn of_part(rig: &Rig, case: &Case, feeds: &[Vec<Column>], part: KeyPart) -> Vec<Vec<Cell>> {
     let pipeline = rig.pipeline(&case.spec);
     let mut layout = pipeline.state_layout(0).unwrap().of_part(part);
@@ -442,7 +443,7 @@ fn parts_of_the_keys_are_all_groups_each_once() {
     for parts in [1, 2, 8, 256] {
         let mut together = Vec::new();
         let mut largest = 0;
-        // Of very many parts, a few stand for all.
+        // Of many parts, only a few are tested.
         let some: Vec<u32> = if parts > 8 { vec![0, 100, 255] } else { (0..parts).collect() };
         for index in &some {
             let groups = of_part(&rig, &case, &feeds, KeyPart::new(*index, parts).expect("a part"));
@@ -455,7 +456,7 @@ fn parts_of_the_keys_are_all_groups_each_once() {
             false => assert!(together.iter().all(|group| all.contains(group)) && !together.is_empty()),
         }
         together.dedup();
-        // A good hash: no part has more than twice its share, small numbers aside.
+        // A good hash: no part has more than twice its share, except for small numbers.
         assert!(largest <= all.len() * 2 / parts as usize + 20, "{largest} of {} groups in one of {parts}", all.len());
     }
     rig.assert_clean();
@@ -549,13 +550,13 @@ fn copies_of_a_small_table_are_one() {
                 own().sum::<i128>().into(),
                 own().min().into(),
                 rows.iter().map(|&row| float[row]).fold(0.0, f64::max).into(),
-                // Quarters of small numbers add up exactly.
+                // Quarters of small numbers add exactly.
                 rows.iter().map(|&row| float[row]).sum::<f64>().into(),
                 (if rows.len() % 2 == 1 { key } else { 0 }).into(),
             ]
         })
         .collect();
-    // Enough rows for copies, and so few that there are none.
+    // Enough rows for copies, and too few.
     for (hint, copies) in [(None, 32), (Some(300 * 64 * 5), 4), (Some(100), 1)] {
         let case = make(hint);
         assert_eq!(rig.pipeline(&case.spec).state_layout(300).unwrap().copies, copies);
@@ -563,7 +564,7 @@ fn copies_of_a_small_table_are_one() {
     }
 }
 
-/// The node of column 0, which is the first that [`Case::new`] makes.
+/// Node of column 0, the first node that [`Case::new`] creates.
 fn case_key() -> NodeId {
     NodeId(0)
 }

@@ -1,4 +1,4 @@
-//! Rows to columns: every stored width, filters, extents, lookups, and outputs that feed the next pipeline.
+//! Rows to columns: every stored width, filters, extents, lookups, and outputs as input of another pipeline.
 
 use millpond_kernels::codegen::ir::*;
 use millpond_kernels::layout::OutputLayout;
@@ -11,7 +11,7 @@ use super::pipeline_rig::*;
 const TILE: usize = tune::COMPACT_THREADS as usize;
 const LENGTHS: [usize; 10] = [0, 1, 31, 32, 33, TILE - 1, TILE, TILE + 1, 3 * TILE, 5 * TILE + 17];
 
-/// A column of any storable kind with edge values; `seed` varies it.
+/// A column of any storable kind with edge values, varied by `seed`.
 fn sample(physical: Physical, ty: Ty, base: Option<i64>, rows: usize, nulls: fn(usize) -> bool, seed: u64) -> Column {
     let mut random = Random(seed);
     let cells = (0..rows).map(|row| {
@@ -24,7 +24,7 @@ fn sample(physical: Physical, ty: Ty, base: Option<i64>, rows: usize, nulls: fn(
             Repr::F32 => Cell::F32(if row % 5 == 0 { f32::NAN.to_bits() } else { bits as u32 }),
             Repr::F64 => Cell::F64(if row % 7 == 0 { (-0.0f64).to_bits() } else { bits as u64 }),
             _ => {
-                // Whatever is stored, with the base, must be of the type.
+                // Every stored value plus the base must fit the type.
                 let stored = physical.bounds().unwrap();
                 let own = ty.bounds().unwrap();
                 let base = base.unwrap_or(0) as i128;
@@ -57,7 +57,7 @@ fn always(_: usize) -> bool {
     true
 }
 
-/// Every width that an integer of the type may be stored in, with and without a base, and every other kind.
+/// Every integer width with and without a base, and every other storable kind.
 fn storable() -> Vec<(Physical, Ty, Option<i64>)> {
     let all = [
         Physical::U8,
@@ -119,7 +119,7 @@ fn below(limit: i64) -> impl FnOnce(&mut Case) -> NodeId {
     }
 }
 
-/// Random numbers below 100 to filter by, with other columns riding along.
+/// Random numbers below 100 to filter by, with payload columns.
 fn mixed(rows: usize, seed: u64) -> Vec<Column> {
     let mut random = Random(seed);
     vec![
@@ -257,7 +257,7 @@ fn pipelines_prepared_together_are_one_module_and_run() {
         Case::new(columns.clone()),
         Case::new(columns.clone()).filter(below(20)),
     ];
-    // One that groups in a hash table: three kernels.
+    // A pipeline that groups in a hash table: three kernels.
     let groups = Case::new(columns).group(&[0], Some(Regime::Hash), |_| vec![all(Aggregate::CountStar)]);
     let expected: Vec<_> = cases.iter().map(|case: &Case| alone.materialise(case)).collect();
     let expected_groups = sorted_rows(&alone.aggregate(&groups));
@@ -267,7 +267,7 @@ fn pipelines_prepared_together_are_one_module_and_run() {
     specs.push(groups.spec.clone());
     rig.cache.prepare(&specs).expect("they compile");
     let prepared = rig.cache.statistics();
-    // The first and the third differ in a constant alone.
+    // The first and the third differ only in a constant.
     assert_eq!((prepared.loaded, prepared.modules), (3, 1));
     rig.cache.prepare(&specs).expect("they are there");
     let again = rig.cache.statistics();
@@ -294,7 +294,7 @@ fn a_pipeline_that_is_under_way_is_waited_for() {
     assert_eq!(rig.cache.statistics().loaded, 1, "assembled once");
 }
 
-/// The columns of an output as the extent of a next pipeline.
+/// The columns of an output as an extent for another pipeline.
 fn as_extent(output: &DeviceBuffer, layout: &OutputLayout) -> ExtentInput {
     layout.extent(output.as_view()).unwrap()
 }
@@ -329,7 +329,7 @@ fn a_pipeline_reads_the_rows_that_another_made_without_the_host() {
 #[test]
 fn an_error_is_raised_for_rows_that_pass_the_filter_only_and_travels_on() {
     let rig = Rig::new();
-    // 100 / x where x is 0 in the second row.
+    // 100 / x, with x = 0 in the second row.
     let columns = vec![column(Repr::I64, [5, 50, 5]), column(Repr::I64, [4, 0, 25])];
     let mut case = Case::new(columns.clone());
     let x = case.column(1);
@@ -389,7 +389,7 @@ fn input_that_does_not_fit_is_refused_before_a_launch() {
     assert_eq!(rig.device.counters().launches, launches);
 }
 
-/// The first rows that pass are written, whatever room there is, nothing behind it, and all are counted.
+/// The first rows that pass are written as long as they fit, nothing after them, and all are counted.
 #[test]
 fn an_output_shorter_than_the_rows_that_pass_holds_the_first_of_them() {
     let rows = 3 * TILE + 77;
@@ -404,7 +404,7 @@ fn an_output_shorter_than_the_rows_that_pass_holds_the_first_of_them() {
             let extents = [rig.extent(&columns, &rig.stream)];
             let layout = pipeline.short_layout(&extents, room as u64);
             assert_eq!((layout.short, layout.rows_upper_bound), (room < rows, room.min(rows) as u64));
-            // What lies behind the output is not to be touched.
+            // Bytes after the output must not be written.
             let output = DeviceBuffer::zeroed(layout.bytes + 256, &rig.stream, &rig.pool).unwrap();
             output.view(layout.bytes..layout.bytes + 256).unwrap().fill(0xab, &rig.stream).unwrap();
             let input = Input { extents: &extents, literals: &case.literals, ..Input::default() };
@@ -421,7 +421,7 @@ fn an_output_shorter_than_the_rows_that_pass_holds_the_first_of_them() {
     assert_eq!(OutputLayout::passed(&[0; 16]), None);
 }
 
-/// Rows that are not filtered have their places, so that there must be room for all.
+/// Rows that are not filtered are written at their own index, so there must be room for all.
 #[test]
 fn an_output_of_unfiltered_rows_is_never_short() {
     let rig = Rig::new();

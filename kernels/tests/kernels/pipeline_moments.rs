@@ -1,4 +1,5 @@
-//! Bits put together, sums that notice when they leave 128 bits, and deviations from anchors: each regime against plain Rust.
+//! Bitwise aggregates, sums with overflow checks at 128 bits, and deviations from anchors: each regime against plain
+//! Rust.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ fn keys(rows: usize) -> Column {
     column(Repr::I32, (0..rows as i32).map(|row| row % 3)).ranged(0, 2)
 }
 
-/// The rows of each group, by key; one group of all without keys.
+/// The rows of each group, by key; without keys one group of all rows.
 fn groups(rows: usize, keys: u32) -> BTreeMap<i32, Vec<usize>> {
     let mut groups: BTreeMap<i32, Vec<usize>> = BTreeMap::new();
     if keys == 0 {
@@ -69,7 +70,7 @@ fn deviations_from_an_anchor_give_moments_without_cancellation() {
     for (num_keys, regime) in REGIMES {
         for rows in [1usize, 32, 900] {
             let mut random = Random(rows as u64 + 7);
-            // A mean of 10^9 beside a spread of 1: squares of the values themselves would leave two digits.
+            // A mean of 10^9 with a spread of 1: squares of the values themselves would keep only two digits.
             let mut spread = |every: usize, row: usize| {
                 let unit = random.below(1 << 20) as f64 / (1 << 20) as f64;
                 (row % every != 3).then_some(1e9 + unit)

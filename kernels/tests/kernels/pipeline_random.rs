@@ -1,4 +1,5 @@
-//! Random pipelines against plain Rust: columns of any width, filters, keys, accumulators, extents; replayed by their seed.
+//! Random pipelines against plain Rust: columns of any width, filters, keys, accumulators, extents; reproducible by
+//! seed.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use millpond_memory::driver::sim::SimOptions;
 
 use super::pipeline_rig::*;
 
-/// A random integer column that some width can store.
+/// A random integer column that fits some stored width.
 fn random_column(random: &mut Random, rows: usize) -> Column {
     let reprs = [Repr::I8, Repr::I16, Repr::I32, Repr::I64, Repr::U8, Repr::U16, Repr::U32, Repr::U64, Repr::I128];
     let repr = reprs[random.below(9) as usize];
@@ -123,7 +124,7 @@ fn random_groups_add_up() {
             let index = random.below(columns) as usize;
             let kind = 1 + random.below(4) as usize;
             if kind == 1 && !case.columns[index].spec.ty.nullable {
-                continue; // This is count(*) again.
+                continue; // This merges with count(*).
             }
             if wanted.contains(&(kind, index)) {
                 continue;

@@ -1,4 +1,4 @@
-//! A simulated device, columns as lists of cells, and pipelines run over them.
+//! Test rig: a simulated device, columns as lists of cells, and pipelines run over them.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ pub struct Column {
     pub spec: ColumnSpec,
     pub base: i64,
     pub cells: Vec<Cell>,
-    /// Leave out the validity bitmap when no cell is NULL, even of a nullable column.
+    /// Omit the validity bitmap if no cell is NULL, even for a nullable column.
     pub omit_validity: bool,
 }
 
@@ -116,7 +116,7 @@ fn encode(physical: Physical, base: i64, cells: &[Cell]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for cell in cells {
         let bits: i128 = match *cell {
-            // What lies under a NULL must not matter.
+            // The bytes of a NULL must not matter.
             Cell::Null => 0x5a5a_5a5a_5a5a_5a5a_5a5a_5a5a_5a5a_5a5a,
             Cell::Bool(_) => panic!("booleans are bits"),
             Cell::Int(value) => {
@@ -161,7 +161,7 @@ fn decode(ty: Ty, rows: usize, values: &[u8], validity: Option<&[u8]>) -> Vec<Ce
         .collect()
 }
 
-/// A device with everything that pipelines need.
+/// A device with all resources that pipelines need.
 pub struct Rig {
     pub driver: Arc<SimDriver>,
     pub device: Device,
@@ -242,7 +242,7 @@ impl Rig {
         let word = |at: u64| u64::from_le_bytes(control[at as usize..at as usize + 8].try_into().unwrap());
         let rows = word(abi::CONTROL_ROWS) as usize;
         assert!(rows as u64 <= layout.rows_upper_bound, "{rows} rows, at most {}", layout.rows_upper_bound);
-        // What lies past the last row nobody wrote.
+        // The bits after the last row are unwritten.
         let part = |start: usize, len: usize| self.download(&output.view(start..start + len).unwrap());
         let columns = layout.columns.iter().map(|column| {
             let validity = column.validity.as_ref().map(|range| part(range.start, rows.div_ceil(8)));
@@ -281,14 +281,15 @@ impl Rig {
         columns
     }
 
-    /// Runs an aggregating pipeline, one launch for all extents or one for each, and emits; rows, sorted.
+    /// Runs an aggregating pipeline (one launch for all extents, or one per extent) and emits; returns the rows,
+    /// sorted.
     pub fn aggregate(&self, case: &Case) -> Vec<Vec<Cell>> {
         let (error, rows) = self.aggregate_with_error(case);
         assert_eq!(error, 0, "error word {:?}", ErrorCode::from_word(error));
         rows
     }
 
-    /// The error that an aggregating pipeline raises, if it does.
+    /// The error that an aggregating pipeline raises, if any.
     pub fn aggregate_error(&self, case: &Case) -> Option<(ErrorCode, NodeId)> {
         ErrorCode::from_word(self.aggregate_with_error(case).0)
     }
@@ -417,7 +418,7 @@ impl Case {
         self
     }
 
-    /// Groups by these columns. `make` gives the accumulators.
+    /// Groups by these columns. `make` returns the accumulators.
     pub fn group(
         mut self,
         keys: &[u32],

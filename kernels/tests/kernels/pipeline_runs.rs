@@ -1,4 +1,4 @@
-//! Rows of a warp that are of one group, and rows that found a table full: against maps in plain Rust.
+//! Rows of one group within a warp, and rows that find a table full, against maps in plain Rust.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use millpond_memory::DeviceBuffer;
 
 use super::pipeline_rig::*;
 
-/// Which key a row has.
+/// Key of a row.
 type Pattern = fn(usize, &mut Random) -> i64;
 
-/// Clustered, sorted, one key nearly everywhere, one key, pairs, none twice, and any.
+/// Clustered, sorted, one key for nearly all rows, one key, pairs, all distinct, random.
 const PATTERNS: [Pattern; 7] = [
     |row, _| (row / 5) as i64,
     |row, random| (row / 9) as i64 + random.below(2) as i64,
@@ -81,8 +81,8 @@ fn rows_of_a_warp_that_are_of_one_group_add_up() {
     }
 }
 
-/// Runs a case over a table with `room` for groups at first, which grows when rows are left over. Rows, sorted, and how often
-/// the table was full.
+/// Runs a case over a table with initial `room` for groups, which grows if rows are left over. Returns the sorted rows,
+/// and the number of times the table was full.
 fn with_leftovers(rig: &Rig, case: &Case, room: u64) -> (Vec<Vec<Cell>>, u32) {
     let pipeline = rig.pipeline(&case.spec);
     let rows = case.columns[0].cells.len() as u64;
@@ -148,7 +148,8 @@ fn rows_that_find_the_table_full_are_taken_again_each_once() {
             groups.into_iter().map(|(key, (n, sum, min))| vec![key.into(), n.into(), sum.into(), min.into()]).collect();
         let (given, times) = with_leftovers(&rig, &case, 20);
         assert_eq!(given, expected, "{rows} rows, {distinct} keys");
-        // Threads that make groups at the same time pass the limit together, so a few groups more find it full or do not.
+        // Threads that create groups concurrently may pass the limit together, so the exact number of groups at which
+        // it is full varies.
         assert!(times > 0 || distinct <= 300, "{rows} rows, {distinct} keys");
         assert!(times == 0 || distinct > 20, "{rows} rows, {distinct} keys, {times} times full");
     }
@@ -168,7 +169,7 @@ fn a_seed_that_finds_the_table_full_is_planted_later() {
     let when = case.graph().boolean(true);
     let SinkSpec::Aggregate(aggregate) = &mut case.spec.sink else { unreachable!("it aggregates") };
     aggregate.seed = Some(Seed { when, keys: vec![null] });
-    // No room at all at first: not even the seed finds a place.
+    // No initial room at all: not even the seed finds a slot.
     let (given, times) = with_leftovers(&rig, &case, 1);
     assert!(times > 1, "{times}");
     let mut expected: Vec<Vec<Cell>> = (0..rows).map(|key| vec![key.into(), 1i64.into(), key.into()]).collect();

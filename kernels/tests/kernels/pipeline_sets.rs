@@ -1,10 +1,10 @@
-//! Groups that are there without rows, the number of a launch, floats told apart by their bits; first rows in an order.
+//! Groups without rows, launch numbers, floats distinguished by their bits, and first rows in an order.
 
 use millpond_kernels::codegen::ir::*;
 
 use super::pipeline_rig::*;
 
-/// Groups by column 0 and the number of the launch, with a seed of the same number and a NULL key.
+/// Groups by column 0 and the launch number, with a seed of that number and a NULL key.
 fn seeded(rows: usize, regime: Option<Regime>, planted: bool) -> Case {
     let key = column(Repr::I32, (0..rows as i32).map(|row| row % 3)).ranged(0, 2).nullable();
     let value = column(Repr::I64, (0..rows as i64).map(|row| row + 1));

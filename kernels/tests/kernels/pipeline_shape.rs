@@ -1,11 +1,11 @@
-//! TPC-H Q1 and Q6 as pipelines: the promised size of their text, their launches and allocations, and their answers.
+//! TPC-H Q1 and Q6 as pipelines: the size of their text, their launches and allocations, and their results.
 
 use millpond_kernels::codegen::ir::*;
 use millpond_kernels::codegen::{CompiledPipeline, compile};
 
 use super::pipeline_rig::*;
 
-/// TPC-H lineitem as a Parquet feed may bring it: narrow with bases, dictionary codes, dates.
+/// TPC-H lineitem as a Parquet feed may provide it: narrow with bases, dictionary codes, dates.
 fn lineitem(nullable: bool) -> (Vec<ColumnSpec>, Graph) {
     let decimal = |low, high| Ty::new(Repr::I128).nullable(nullable).within(low, high);
     let columns = vec![
@@ -77,7 +77,7 @@ fn q1_is_small_and_narrow() {
     assert_eq!(compiled.regime(), Some(Regime::Private));
     println!("{} instructions\n{}", compiled.pipeline.instructions, compiled.text);
     assert!(compiled.pipeline.instructions <= 600, "{}", compiled.pipeline.instructions);
-    // A 128-bit product needs the high half of a 64-bit one.
+    // The high half of a 64-bit product is only needed for 128-bit products.
     assert!(!compiled.text.contains("mul.hi"), "{}", compiled.text);
 }
 
@@ -130,7 +130,8 @@ fn q1_answers_with_one_launch_per_extent_and_two_allocations() {
             literals,
             lookups: vec![],
         };
-        // The same in plain Rust: sums of the four, then the sum of discounts, then counts; a NULL takes no part.
+        // Expected groups in plain Rust: sums of the four columns, then the sum of discounts, then counts; NULLs are
+        // ignored.
         let mut groups = std::collections::BTreeMap::new();
         for row in 0..rows {
             let value = |column: usize| int(columns[column].cells[row]);
@@ -165,7 +166,7 @@ fn q1_answers_with_one_launch_per_extent_and_two_allocations() {
             })
             .collect();
         assert_eq!(given, expected, "nullable {nullable}");
-        // Three extents and the emit.
+        // Three extents, and the emit.
         assert_eq!(counts.launches, 4);
     }
 }

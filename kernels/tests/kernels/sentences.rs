@@ -1,4 +1,4 @@
-//! Words of a lexicon with their sentences, all sentences and all words, against a few lines of plain Rust.
+//! Lexicon words with their sentences, all sentences, and all words, against plain Rust.
 
 use millpond_kernels::pipeline::ExtentRows;
 use millpond_kernels::sentences::{self, DELETED, Ends, Hits, Lexicon, Texts, What};
@@ -8,7 +8,7 @@ use millpond_memory::driver::sim::SimOptions;
 
 use crate::pipeline_rig::{Random, Rig};
 
-/// Row, sentence, number of the word, what it says.
+/// Row, sentence, word number, index of the meaning bit.
 type Hit = (u32, String, u32, u32);
 
 const WORDS: [(&str, u32); 9] = [
@@ -20,11 +20,11 @@ const WORDS: [(&str, u32); 9] = [
     ("fine!", 0b10),
     ("mère", 0b10),
     ("a", 0b100),
-    // None of these is ever a word of a sentence.
+    // The following entries never occur as a word of a sentence.
     ("well-made", 0b01),
 ];
 
-/// Cuts at separators, which are strings; of `. ` and `.` the longer is named first.
+/// Splits at the separators, which are strings; `. ` precedes `.`.
 fn sentences(ends: Ends, text: &str) -> Vec<&str> {
     let separators: &[&str] = match ends {
         Ends::Any => &[".", "?", "!", "è"],
@@ -60,7 +60,7 @@ fn expected(ends: Ends, texts: &[Option<String>]) -> Vec<Hit> {
     hits
 }
 
-/// The parts of all rows' texts.
+/// The parts of all texts.
 fn parts(texts: &[Option<String>], of: impl Fn(&str) -> Vec<String>) -> Vec<(u32, String)> {
     let parts = |(row, text): (usize, &Option<String>)| {
         of(text.as_deref().unwrap_or_default()).into_iter().map(move |part| (row as u32, part))
@@ -75,7 +75,7 @@ fn found(rig: &Rig, ends: Ends, texts: &[Option<String>], room: u64) -> Vec<Hit>
     found_of(rig, what, ends, texts, room)
 }
 
-/// What the kernels find, `room` hits at a time; of parts the numbers are 0.
+/// Results of the kernels, `room` hits at a time; parts have word number 0.
 fn found_of(rig: &Rig, what: What<'_>, ends: Ends, texts: &[Option<String>], room: u64) -> Vec<Hit> {
     let images = Images::new(&rig.device);
     let all: String = texts.iter().flatten().map(String::as_str).collect();
@@ -220,7 +220,7 @@ fn random_texts_are_cut_as_plain_rust_cuts_them() {
     }
 }
 
-/// Words of no bytes, and words that say nothing, are none.
+/// Empty words, and words without meaning bits, are ignored.
 #[test]
 fn a_lexicon_of_nothing_finds_nothing() {
     let rig = Rig::new();

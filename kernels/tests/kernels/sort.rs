@@ -28,7 +28,7 @@ pub struct Key {
     pub valid: Option<Vec<bool>>,
     pub descending: bool,
     pub nulls_first: bool,
-    /// Whether the sort is told the least and the greatest value.
+    /// True to pass the minimum and maximum to the sort.
     pub ranged: bool,
 }
 
@@ -37,7 +37,7 @@ impl Key {
         Key { values, valid: None, descending: false, nulls_first: false, ranged: false }
     }
 
-    /// The bounds of the valid integers, or of the ranks.
+    /// Range of the valid integers, or of the ranks.
     fn range(&self) -> Option<Range> {
         let valid = |row: usize| self.valid.as_ref().is_none_or(|valid| valid[row]);
         let sorted: Vec<i128> = match &self.values {
@@ -49,7 +49,7 @@ impl Key {
         Some(Range { low: known().min()?, high: known().max()? })
     }
 
-    /// What the order means: arrow's comparison, with NULLs where they are asked for.
+    /// Expected order: arrow's comparison, with NULLs first or last as requested.
     pub fn compare(&self, a: usize, b: usize) -> Ordering {
         let valid = |row: usize| self.valid.as_ref().is_none_or(|valid| valid[row]);
         match (valid(a), valid(b)) {
@@ -76,7 +76,7 @@ fn packed(bits: &[bool]) -> Vec<u8> {
     bytes
 }
 
-/// A key on the device, and the bytes that its strings lie in.
+/// Uploads a key; also returns the buffer of its strings.
 pub fn upload(rig: &Rig, key: &Key) -> (SortKey, Option<DeviceView>) {
     let view = |bytes: &[u8]| rig.upload(bytes, &rig.stream).as_view().clone();
     let low_bytes = |values: &[i128], width: usize| -> Vec<u8> {
@@ -129,11 +129,11 @@ pub fn upload(rig: &Rig, key: &Key) -> (SortKey, Option<DeviceView>) {
     (sort_key, reached)
 }
 
-/// A sort on its way: how, and of how many rows.
+/// Parameters of a sort: method and number of rows.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     rows: usize,
-    /// Above the rows, if they are counted on the device.
+    /// Upper bound above the number of rows, if that is counted on the device.
     bound: Option<usize>,
     limit: Option<u64>,
     method: Option<Method>,
@@ -153,7 +153,7 @@ impl Case {
     }
 }
 
-/// An error word that the maker of the rows left.
+/// Error word of the kernel that wrote the rows.
 pub const ERROR: u64 = 7 << 32 | 2;
 
 fn sorted(rig: &Rig, images: &Images, keys: &[Key], case: Case) -> Vec<u32> {
@@ -175,7 +175,7 @@ fn sorted(rig: &Rig, images: &Images, keys: &[Key], case: Case) -> Vec<u32> {
     };
     let order = DeviceBuffer::new(sort.order_bytes(), &rig.stream, &rig.pool).unwrap();
     let scratch = DeviceBuffer::new(sort.scratch_bytes(), &rig.stream, &rig.pool).unwrap();
-    // What lies there already is nobody's answer.
+    // The initial contents of the scratch must not matter.
     scratch.fill(0xa5, &rig.stream).unwrap();
     let launches = rig.stream.scope().counters().launches;
     sort.run(images, &reached, &rows, &order, Some(&scratch), &rig.stream).unwrap_or_else(|error| panic!("{error}"));
@@ -214,7 +214,7 @@ fn check(rig: &Rig, images: &Images, keys: &[Key], rows: usize) {
     check_case(rig, images, keys, Case::of(rows));
 }
 
-/// By every method that can, with and without the keys' ranges.
+/// Sorts by every applicable method, with and without the keys' ranges.
 fn check_all(rig: &Rig, images: &Images, keys: &[Key], rows: usize, limit: u64) {
     let strings = keys.iter().any(|key| matches!(key.values, Values::Strings(_)));
     for ranged in [false, true] {
@@ -229,7 +229,7 @@ fn check_all(rig: &Rig, images: &Images, keys: &[Key], rows: usize, limit: u64) 
     }
 }
 
-/// Both directions and both places of NULL, over validity that is absent, alternating, all set and all clear.
+/// Both directions and both positions of NULL, with absent, alternating, all-set and all-clear validity.
 fn variants(values: Values, rows: usize) -> Vec<Key> {
     let valid =
         [None, Some(vec![true; rows]), Some(vec![false; rows]), Some((0..rows).map(|row| row % 3 != 0).collect())];
@@ -243,7 +243,7 @@ fn variants(values: Values, rows: usize) -> Vec<Key> {
     keys
 }
 
-/// A number that looks random, from a row and a salt.
+/// A pseudo-random number from a row and a salt.
 pub fn scrambled(row: usize, salt: u64) -> u64 {
     let mut x = (row as u64).wrapping_add(salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x ^= x >> 29;
@@ -383,7 +383,7 @@ fn a_limit_beyond_the_best_few_cuts_the_sorted_rows() {
     rig.assert_clean();
 }
 
-/// Ten values, some NULL; and as many as there are rows, descending.
+/// Ten values, some NULL; and as many distinct values as rows, descending.
 fn few_and_distinct(rows: usize) -> (Key, Key) {
     let few = Values::Integers(Physical::I32, (0..rows).map(|row| (scrambled(row, 8) % 10) as i128 - 5).collect());
     let few = Key { valid: Some((0..rows).map(|row| row % 11 != 3).collect()), ..Key::new(few) };
@@ -419,7 +419,7 @@ fn words_that_are_all_equal_are_passed_over() {
         Key::new(Values::Integers(Physical::I64, (0..rows).map(|row| scrambled(row, 3) as i64 as i128).collect()));
     let narrow =
         Key::new(Values::Integers(Physical::I64, (0..rows).map(|row| (scrambled(row, 4) % 7) as i128).collect()));
-    // The one word with something to sort by is the most significant, the least, or in between; or there is none.
+    // The only varying word is the most significant, the least significant, or in between; or no word varies.
     let (c, v, n) = (&constant, &varied, &narrow);
     for keys in [[c, c, c], [v, c, c], [c, v, c], [c, c, v], [n, c, n], [c, n, v], [n, n, c]] {
         let keys: Vec<Key> = keys.into_iter().cloned().collect();
@@ -436,7 +436,7 @@ fn later_keys_break_ties() {
     let rows = 3000;
     let narrow =
         |salt: u64, of: u64| -> Vec<i128> { (0..rows).map(|row| (scrambled(row, salt) % of).into()).collect() };
-    // Two keys share the first word; the third begins in it; the others lie behind it.
+    // Two keys share the first word; the third begins in it; the others are in later words.
     let keys = [
         Key { descending: true, ..Key::new(Values::Integers(Physical::U8, narrow(1, 3))) },
         Key {
@@ -480,7 +480,7 @@ fn any_number_of_keys_sorts_and_each_counts() {
     let few = tune::SORT_FEW_KEYS as usize;
     let rows = tune::SORT_TILE_ROWS as usize + 200;
     for num_keys in [few, few + 1, 40] {
-        // A key tells the rows of its turn from those of later turns.
+        // Each key distinguishes the rows of its own turn from those of later turns.
         let key = |turn: usize| {
             let own = (0..rows).map(|row| scrambled(row, 8) as usize % (num_keys + 1) == turn);
             let values = match turn % 3 {
@@ -544,7 +544,7 @@ fn the_keys_decide_how_many_launches_there_are() {
     assert_eq!(launches(vec![ranged(0, (1 << 20) - 1), nullable], rows, None), (Method::Radix, 1 + 7));
     assert_eq!(launches(vec![key(Physical::I64), key(Physical::I32)], rows, None), (Method::Radix, 2 + 12));
     assert_eq!(launches(vec![key(Physical::I64)], 3000, None), (Method::Merge, 2));
-    // Sixteen keys travel with a launch.
+    // Sixteen descriptors fit the parameters of a launch.
     assert_eq!(launches(vec![key(Physical::I64); 16], 2048, None), (Method::Tile, 1));
     assert_eq!(launches(vec![key(Physical::I64); 17], 2048, None), (Method::Tile, 2 + 1));
     assert_eq!(launches(vec![key(Physical::I64); 40], rows, Some(10)), (Method::Top, 3 + 1));
@@ -565,7 +565,7 @@ proptest! {
         let keys: Vec<Key> = picks
             .iter()
             .map(|&(ty, variant, salt)| {
-                // Every key starts somewhere else in its list, so that keys differ.
+                // Every key starts at a different offset of its list, so that keys differ.
                 let mut key = variants(types[ty].clone(), rows).swap_remove(variant);
                 let from = (salt % 4) as usize;
                 macro_rules! cut { ($list:expr) => { $list[from..from + rows].to_vec() } }
@@ -586,7 +586,7 @@ proptest! {
     }
 }
 
-/// The first few of many rows, or all of them: by words of 64 bits, and by those of 32.
+/// The first few of many rows, or all rows: by 64-bit words, and by 32-bit words.
 pub fn check_many(rig: &Rig, method: Method, limit: Option<u64>, rows: usize) {
     let images = Images::new(&rig.device);
     let (few, distinct) = few_and_distinct(rows);

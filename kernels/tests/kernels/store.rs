@@ -1,4 +1,4 @@
-//! Chunks of a column at their places, against plain Rust.
+//! Writes chunks of a column, against plain Rust.
 
 use millpond_kernels::Images;
 use millpond_kernels::codegen::ir::Physical;
@@ -6,7 +6,7 @@ use millpond_kernels::store::{self, Stored};
 
 use crate::pipeline_rig::Rig;
 
-/// Values as they lie in a width, modulo its bits.
+/// Values in stored form, modulo their width.
 fn lying(values: &[i128], physical: Physical, base: i64) -> Vec<u8> {
     let width = physical.width() as usize;
     values.iter().flat_map(|value| (value - i128::from(base)).to_le_bytes()[..width].to_vec()).collect()
@@ -51,7 +51,7 @@ fn values_of_every_width_become_those_of_every_wider_one() {
                 }
                 let input = rig.upload(&lying(&values, physical, base), &rig.stream);
                 let out = rig.upload(&vec![0xaa; (rows + 2) * wide.width() as usize], &rig.stream);
-                // One row later than the column begins, and one row short of its end.
+                // Begins one row after the start of the column, and ends one row before its end.
                 let width = wide.width() as usize;
                 let place = out.view(width..(rows + 1) * width).expect("inside");
                 let (from, to) = (Stored { physical, base }, Stored { physical: wide, base: wide_base });
@@ -70,7 +70,7 @@ fn values_of_every_width_become_those_of_every_wider_one() {
 fn codes_become_what_a_table_has_for_them() {
     let rig = Rig::new();
     let images = Images::new(&rig.device);
-    // What lies below a NULL is no code.
+    // The value of a NULL row is not a valid code.
     let codes: Vec<i128> = (0..1000).map(|row| if row % 9 == 8 { 200 + row % 50 } else { row * 31 % 200 }).collect();
     let table: Vec<u8> = (0..200_u32).flat_map(|code| (code * 7 % 200).to_le_bytes()).collect();
     let input = rig.upload(&lying(&codes, Physical::U8, 0), &rig.stream);
@@ -91,7 +91,7 @@ fn bits_of_chunks_share_words() {
     let out = rig.upload(&vec![0; all.div_ceil(32) * 4], &rig.stream);
     let (mut first, mut expected) = (0, vec![false; all]);
     for (number, rows) in chunks.into_iter().enumerate() {
-        // What lies before a chunk's rows, or behind them, is no bit of it.
+        // Bits before and after a chunk's rows do not belong to it.
         let before = number * 9 % 32;
         let words = (before + rows).div_ceil(32);
         let is_set = |row: usize| !(row * 7 + number).is_multiple_of(3);
@@ -169,7 +169,7 @@ fn different_integers_are_counted_once() {
             let input = rig.upload(&lying(&values, physical, base), &rig.stream);
             let validity = rig.upload(&words, &rig.stream);
             for (validity, with_nulls) in [(None, true), (Some(validity.as_view()), false)] {
-                // The last values have no bit.
+                // The largest values have no bit.
                 let bits = rig.upload(&[0; 64], &rig.stream);
                 let count = rig.upload(&[0; 8], &rig.stream);
                 let from = Stored { physical, base };

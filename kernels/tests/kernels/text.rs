@@ -1,4 +1,4 @@
-//! Texts in pipelines: every function against plain Rust, over lengths, characters and NULLs that find bugs.
+//! Text functions in pipelines: every function against plain Rust, over edge lengths, characters and NULLs.
 
 use millpond_kernels::abi;
 use millpond_kernels::codegen::ir::*;
@@ -6,7 +6,7 @@ use millpond_kernels::codegen::ir::*;
 use crate::pipeline_rig::Random;
 use crate::text_bench::{Bench, Out, as_bytes, assert_same, some_texts, with_nulls};
 
-/// What a row's text is to become.
+/// Expected result for a row's text.
 type Expected<'a> = &'a dyn Fn(Option<&str>) -> Out;
 
 #[test]
@@ -61,7 +61,7 @@ fn comparisons_are_those_of_the_bytes() {
     let texts = some_texts();
     let (mut left, mut right) = (Vec::new(), Vec::new());
     for (i, a) in texts.iter().enumerate() {
-        // Neighbours, itself, its continuations, and one that differs late.
+        // Neighbours, equal texts, extensions, and a text that differs late.
         let mut late = a.clone();
         late.pop();
         for b in [a, &texts[(i + 1) % texts.len()], &format!("{a}\0"), &format!("{a}b"), &late, &format!("{late}~")] {
@@ -132,7 +132,7 @@ fn in_lists_and_choices_of_texts() {
     }
 }
 
-/// Constants in one table are gone through in a loop, beside members of other kinds and an absent one.
+/// Constants of one table are compared in a loop, together with other members and a NULL.
 #[test]
 fn long_lists_of_constants() {
     let texts = some_texts();
@@ -185,7 +185,7 @@ fn long_lists_of_constants() {
     assert_same("a filter", &columns[0], passed.map(|text| Out::from(*text)).collect());
 }
 
-/// LIKE by trying everything, over characters; `%` and `_` as they are written.
+/// LIKE by exhaustive matching of characters, with `%` and `_`.
 fn like(text: &[char], pattern: &[char], equal: &dyn Fn(char, char) -> bool) -> bool {
     match pattern {
         [] => text.is_empty(),
@@ -347,7 +347,7 @@ fn a_slice_is_the_bytes_between_two_places() {
     let places: Vec<(i64, i64)> = (0..=text.len() as i64).flat_map(|to| (0..=to).map(move |from| (from, to))).collect();
     let mut bench = Bench::new();
     let c = bench.texts(places.iter().map(|_| Some(text.as_bytes())));
-    // One row in nine has no number.
+    // One row in nine has a NULL number.
     let from =
         bench.numbers(places.iter().enumerate().map(|(row, (from, _))| (row % 9 != 4).then_some(*from)).collect());
     let to = bench.numbers(places.iter().map(|(_, to)| Some(*to)).collect());
@@ -460,6 +460,6 @@ fn what_has_no_device_form_is_refused_with_its_name() {
     let mut least = AggregateSpec::new(vec![]);
     least.accumulate(&bench.graph, Accumulator { aggregate: Aggregate::Min(c), filter: None });
     assert_eq!(refused(SinkSpec::Aggregate(least)), "an aggregate of a text has no device form");
-    // The number of bytes at a control block's place is the abi's.
+    // The control block's row count is at the offset that the abi defines.
     assert_eq!(abi::CONTROL_ROWS, 8);
 }

@@ -1,4 +1,4 @@
-//! A pipeline over texts and numbers whose nodes a test makes itself: what goes in, what comes out.
+//! A pipeline over texts and numbers whose nodes the test creates: inputs, outputs.
 
 use millpond_kernels::Images;
 use millpond_kernels::codegen::ir::*;
@@ -16,7 +16,7 @@ pub(crate) enum Column {
     Numbers(Vec<Option<i64>>),
 }
 
-/// A value that came out.
+/// An output value.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Out {
     Null,
@@ -55,7 +55,7 @@ impl<T: Into<Out>> From<Option<T>> for Out {
     }
 }
 
-/// Offsets and bytes as the device has them: a NULL row has bytes of its own, which nothing may look at.
+/// Offsets and bytes in device format: a NULL row has bytes, too, which must not be read.
 fn stored(texts: &Texts) -> Vec<u8> {
     let mut offset = (texts.len() as u32 + 1) * 4;
     let mut offsets = offset.to_le_bytes().to_vec();
@@ -75,7 +75,7 @@ fn bits(bits: impl Iterator<Item = bool>) -> Vec<u8> {
     bits.chunks(8).map(|eight| eight.iter().enumerate().fold(0, |byte, (i, bit)| byte | u8::from(*bit) << i)).collect()
 }
 
-/// A pipeline over texts, its nodes made by the caller.
+/// A pipeline over texts, with nodes created by the caller.
 pub(crate) struct Bench {
     pub rig: Rig,
     images: Images,
@@ -83,9 +83,9 @@ pub(crate) struct Bench {
     tables: Vec<Texts>,
     pub graph: Graph,
     pub filters: Vec<NodeId>,
-    /// Outputs are read back as views of another pipeline first.
+    /// True to pass the outputs, as views, through a second pipeline first.
     pub twice: bool,
-    /// How much larger than planned the room for texts is.
+    /// Factor for the size of the arena.
     pub times: u64,
 }
 
@@ -110,14 +110,14 @@ impl Bench {
         self.graph.column(self.columns.len() as u32 - 1, ty)
     }
 
-    /// A text that is the same in every row: entry 0 of a table.
+    /// A text that is constant over all rows: entry 0 of a table.
     pub fn constant(&mut self, text: &[u8]) -> NodeId {
         self.tables.push(vec![Some(text.to_vec())]);
         let code = self.graph.integer(0, Repr::U32);
         self.graph.lookup(code, self.tables.len() as u32 - 1, Ty::new(Repr::Text)).expect("a code")
     }
 
-    /// Several of them: entries of one table, the first few of which nobody has a node for.
+    /// Constant texts as entries of one table, after `unused` entries without a node.
     pub fn constants(&mut self, unused: usize, texts: &[&[u8]]) -> Vec<NodeId> {
         let entries = vec![Some(b"unused".to_vec()); unused].into_iter();
         self.tables.push(entries.chain(texts.iter().map(|text| Some(text.to_vec()))).collect());
@@ -138,7 +138,7 @@ impl Bench {
     }
 
     fn upload(&self, bytes: &[u8]) -> DeviceView {
-        // An empty upload is none.
+        // An empty upload needs one byte.
         let bytes = if bytes.is_empty() { &[0] } else { bytes };
         self.rig.upload(bytes, &self.rig.stream).as_view().clone()
     }
@@ -159,7 +159,7 @@ impl Bench {
         (spec, ColumnInput { values: self.upload(&bytes), validity, base: 0 })
     }
 
-    /// The outputs of the rows that pass, and the error word.
+    /// Outputs of the rows that pass, and the error word.
     pub fn run(&self, outputs: &[NodeId]) -> (Vec<Vec<Out>>, u64) {
         let (specs, inputs): (Vec<_>, Vec<_>) = self.columns.iter().map(|column| self.column(column)).unzip();
         let lookups: Vec<LookupInput> = self
@@ -179,7 +179,7 @@ impl Bench {
             filters: self.filters.clone(),
             sink: SinkSpec::Materialise { outputs: outputs.to_vec() },
         };
-        // Where the bytes of the outputs' views lie.
+        // Buffers that the outputs' views point into.
         let mut reached: Vec<DeviceView> = inputs.iter().map(|column| column.values.clone()).collect();
         reached.extend(lookups.iter().map(|table| table.values.clone()));
         let extent = ExtentInput {
@@ -311,7 +311,7 @@ impl Bench {
     }
 }
 
-/// Texts of the lengths at which something changes, plain and with characters of two to four bytes.
+/// Texts of edge lengths, in ASCII and with characters of two to four bytes.
 pub(crate) fn some_texts() -> Vec<String> {
     let mut texts: Vec<String> =
         ["", "a", "ab", "special requests", "é", "日本語", "a😀b", "ſtop", "\u{212a}elvin", "  x  "]
@@ -333,7 +333,7 @@ pub(crate) fn as_bytes(texts: &[String]) -> impl Iterator<Item = Option<&[u8]>> 
     texts.iter().map(|text| Some(text.as_bytes()))
 }
 
-/// Every third is NULL.
+/// Every third text is NULL.
 pub(crate) fn with_nulls(texts: &[String]) -> Vec<Option<&str>> {
     texts.iter().enumerate().map(|(i, text)| (i % 3 != 1).then_some(text.as_str())).collect()
 }

@@ -1,4 +1,4 @@
-//! Texts as keys of groups and of joins, against hash maps of the test's own.
+//! Texts as keys of groups and joins, against hash maps.
 
 use std::collections::HashMap;
 
@@ -65,7 +65,7 @@ fn texts_are_keys_of_groups() {
     let million = "x".repeat(1 << 20);
     let another = "x".repeat((1 << 20) - 1) + "y";
     let mut some = some_texts();
-    // Alike in length and beginning, up to twelve bytes and beyond.
+    // Equal length and prefix, up to twelve bytes and beyond.
     some.extend((0..40).map(|i| format!("the same{:0width$}", i % 20, width = if i < 20 { 4 } else { 30 })));
     let mut random = Random(11);
     let mut rows: Vec<Option<&str>> = (0..600)
@@ -102,7 +102,7 @@ fn texts_are_keys_of_joins() {
     let million = "x".repeat(1 << 20);
     let another = "x".repeat((1 << 20) - 1) + "y";
     let mut some = some_texts();
-    // Alike in length and beginning, up to twelve bytes and beyond.
+    // Equal length and prefix, up to twelve bytes and beyond.
     some.extend((0..40).map(|i| format!("the same{:0width$}", i % 20, width = if i < 20 { 4 } else { 30 })));
     let mut random = Random(12);
     let mut side = |rows: usize| -> Vec<Option<&str>> {
@@ -115,7 +115,7 @@ fn texts_are_keys_of_joins() {
     let (built, probing) = (side(90), side(150));
     let probing = [probing, vec![Some(&*another)]].concat();
     for nulls_equal in [false, true] {
-        // The build side: a table of texts, and which row leads.
+        // The build side: a table of texts, and the leaders of the rows.
         let mut bench = Bench::new();
         let key = bench.texts(built.iter().map(|text| text.map(str::as_bytes)));
         let (spec, input) = bench.column(&bench.columns[0]);

@@ -1,14 +1,15 @@
-//! Functions that make texts, against plain Rust: letters, parts, numbers, and the room that they need.
+//! Functions that create texts, against plain Rust: letters, slices, numbers, and the arena.
 
 use millpond_kernels::codegen::ir::*;
 use millpond_kernels::text;
 
 use crate::text_bench::{Bench, Out, assert_same, some_texts, with_nulls};
 
-/// What a function of texts makes of them, row by row.
+/// The expected result of a text function, per row.
 type Makes<'a> = &'a dyn Fn(&str) -> String;
 
-/// Two letters for one, letters that become others, and neighbours that matter: left to the CPU.
+/// Characters with a longer case mapping, a mapping outside the table, or one that depends on neighbours: left to the
+/// CPU.
 const BEYOND: [&str; 4] = ["\u{149}n", "ΟΔΟΣ", "\u{1e9e}", "\u{10400}"];
 
 #[test]
@@ -128,7 +129,7 @@ fn every_letter_of_two_bytes_has_its_other_case_or_none() {
     let letters: Vec<String> = (0x80..0x800).filter_map(char::from_u32).map(String::from).collect();
     for upper in [true, false] {
         let other = |text: &str| if upper { text.to_uppercase() } else { text.to_lowercase() };
-        // Letters that take more room, and the sigma, are refused.
+        // Letters with longer mappings, and the sigma, are refused.
         let known: Vec<&String> = letters.iter().filter(|c| other(c).len() <= 2 && (upper || *c != "Σ")).collect();
         assert!(known.len() > 1800, "{} letters", known.len());
         let mut bench = Bench::new();

@@ -1,4 +1,4 @@
-//! Regular expressions by automata, against the `regex` crate: whether they match, how often, where, and what comes in their place.
+//! Regular expressions by automata, against the `regex` crate: matches, counts, positions, replacements.
 
 use millpond_kernels::codegen::ir::*;
 use millpond_kernels::regex::{Automata, automata};
@@ -70,7 +70,7 @@ const PATTERNS: [&str; 60] = [
     "|a",
 ];
 
-/// Texts that tell expressions apart.
+/// Texts that distinguish the expressions.
 fn texts() -> Vec<String> {
     let mut texts = some_texts();
     let more = [
@@ -199,6 +199,6 @@ fn what_has_no_automaton_says_why() {
         let said = automata(pattern, false).expect_err(pattern);
         assert!(said.contains(why), "{pattern:?}: {said}");
     }
-    // Refused by the `regex` crate as well.
+    // The `regex` crate rejects it, too.
     assert!(Regex::new("(?:a{1000}){1000}").is_err());
 }

@@ -1,4 +1,4 @@
-//! Golden vectors: every form that images and generated kernels use has them, and the interpreter agrees with the GPU.
+//! Golden vectors: every form in images and generated kernels has vectors, and the interpreter agrees with the GPU.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -9,7 +9,7 @@ use millpond_memory::Device;
 use millpond_memory::driver::sim::SimDriver;
 use millpond_ptx::ast::Module;
 
-/// Panics when a module uses a form that has no vectors. The rig of the pipelines asks for each module that it compiles.
+/// Panics if a module uses a form without vectors. The pipeline rig calls it for each compiled module.
 pub fn assert_has_vectors(what: &str, module: &Module) {
     static NAMES: LazyLock<BTreeSet<String>> =
         LazyLock::new(|| vectors::forms().into_iter().map(|form| form.name).collect());
@@ -100,7 +100,7 @@ fn a_wrong_bit_a_missing_form_and_other_operands_are_found() {
     let (sum, exponential, quotient) = (at("add.u32"), at("ex2.approx.ftz.f32"), at("div.u64"));
     let mut wrong = recording.clone();
     wrong.forms[sum].results[0][17] ^= 1;
-    // One in the last place is within the error of an approximation.
+    // One unit in the last place is within the error of an approximation.
     let near_one = wrong.forms[exponential].results[0].iter().position(|bits| bits >> 24 == 0x3f).unwrap();
     wrong.forms[exponential].results[0][near_one] += 1;
     wrong.forms[quotient].operands ^= 1;

@@ -13,10 +13,10 @@ use millpond_kernels::window::{
 };
 use millpond_memory::{DeviceBuffer, DeviceView};
 
-/// Around a word, a tile (1,024), two levels of states; several tiles.
+/// Lengths around a word, a tile (1,024), two levels of states; several tiles.
 const LENGTHS: [usize; 9] = [1, 7, 31, 32, 33, 64, 1023, 1025, 3000];
 
-/// The ends of a type of 64 bits.
+/// Range of a 64-bit integer type.
 pub const BIGINT: Range = Range { low: i64::MIN as i128, high: i64::MAX as i128 };
 
 /// Rows in order: partition, order key (NULLS LAST), value.
@@ -27,7 +27,7 @@ pub struct Rows {
     places: Vec<Place>,
 }
 
-/// Of a row: its partition, its peers, and the number of its group.
+/// For a row: its partition, its peers, and its group number.
 pub type Place = ((usize, usize), (usize, usize), i64);
 
 impl Rows {
@@ -47,7 +47,7 @@ impl Rows {
         Rows::of(rows.iter().map(|row| row.0).collect(), key, value)
     }
 
-    /// Rows that are in order.
+    /// Takes rows that are already in order.
     pub fn of(part: Vec<i64>, key: Vec<Option<i64>>, value: Vec<Option<i64>>) -> Rows {
         let mut rows = Rows { part, key, value, places: vec![] };
         for row in 0..rows.len() {
@@ -67,7 +67,7 @@ impl Rows {
         self.part.len()
     }
 
-    /// The rows around `row` of one partition that `key` does not tell apart.
+    /// Rows around `row` in its partition with an equal `key`.
     fn find(&self, row: usize, key: impl Fn(usize) -> Option<i64>) -> (usize, usize) {
         let same = |other: &usize| self.part[*other] == self.part[row] && key(*other) == key(row);
         ((0..row).rev().take_while(same).last().unwrap_or(row), (row..self.len()).take_while(same).last().unwrap() + 1)
@@ -81,7 +81,7 @@ impl Rows {
         self.places[row].1
     }
 
-    /// The rows of a frame, each asked whether it is inside.
+    /// Rows of a frame, by a test of each row.
     pub fn frame(&self, row: usize, frame: &Frame) -> Vec<usize> {
         let (first, end) = self.partition(row);
         let peers = self.peers(row);
@@ -89,7 +89,7 @@ impl Rows {
         let from = |other: usize| match frame.units {
             Units::Rows => other as i64 - row as i64,
             Units::Groups => group(other) - group(row),
-            // NULLs are near one another alone, and last.
+            // NULLs are only near each other, and last.
             Units::Range => match (self.key[other], self.key[row]) {
                 (Some(a), Some(b)) => a - b,
                 (None, None) => 0,
@@ -117,7 +117,7 @@ impl Rows {
         (first..end).filter(inside).collect()
     }
 
-    /// A distance from NULL reaches its peers.
+    /// True for a distance from NULL, which reaches exactly its peers.
     fn ends(&self, row: usize, frame: &Frame) -> bool {
         frame.units == Units::Range && self.key[row].is_none()
     }
@@ -150,7 +150,7 @@ impl<'a> Ordered<'a> {
         Ordered::stored(rig, of, Physical::I64)
     }
 
-    /// The keys lie as `physical`.
+    /// Stores the keys as `physical`.
     pub fn stored(rig: &'a Rig, of: &Rows, physical: Physical) -> Ordered<'a> {
         let images = Images::new(&rig.device);
         let up = |bytes: &[u8]| rig.upload(bytes, &rig.stream).as_view().clone();
@@ -181,7 +181,7 @@ impl<'a> Ordered<'a> {
         Window { images: &self.images, rows: &self.rows, on: &self.rig.stream }
     }
 
-    /// What `launch` writes: eight bytes a row, and which are valid.
+    /// Output of `launch`: eight bytes per row, or NULL.
     pub fn written(&self, launch: impl FnOnce(&Out)) -> Vec<Option<u64>> {
         let rows = self.rows.upper_bound();
         let (values, validity) = (self.rig.buffer(8 * rows), self.rig.buffer(rows.div_ceil(32) * 4));
@@ -229,7 +229,7 @@ fn ranks() {
         };
         assert_eq!(rank(Ranking::CumeDist), expect(&share));
         let tile = |row: usize| {
-            // Rows are dealt out so that the first tiles have one more.
+            // ntile gives one more row to each of the first tiles.
             let (first, end) = rows.partition(row);
             let sizes = (0..7).map(|tile| (end - first) / 7 + usize::from(tile < (end - first) % 7));
             let ends = sizes.scan(first, |end, size| {
@@ -288,7 +288,7 @@ fn frames_are_folded() {
     }
 }
 
-/// The numbers of the rows by partition, value and number.
+/// Row numbers sorted by partition, value and number.
 fn by_value(rig: &Rig, rows: &Rows) -> DeviceBuffer {
     let mut order: Vec<u32> = (0..rows.len() as u32).collect();
     let key = |row: u32| (rows.part[row as usize], rows.value[row as usize].is_none(), rows.value[row as usize]);

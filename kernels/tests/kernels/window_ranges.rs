@@ -1,4 +1,4 @@
-//! RANGE frames by distance: the SQL type of the key decides where they end, not the width in which its values lie.
+//! RANGE frames by distance: the key's SQL type determines their ends, not the stored width of its values.
 
 use crate::pipeline_rig::Rig;
 use crate::window::{BIGINT, Ordered, Rows};
@@ -7,7 +7,7 @@ use millpond_kernels::window::{Argument, Bound, Folding, Frame, FrameKey, Operat
 
 const UNSIGNED: Range = Range { low: 0, high: u64::MAX as i128 };
 
-/// How many rows each frame has.
+/// Number of rows of each frame.
 fn counts(
     ordered: &Ordered<'_>,
     (start, end): (Bound, Bound),
@@ -25,7 +25,8 @@ fn rows(keys: &[Option<i64>]) -> Rows {
     Rows::of(vec![0; keys.len()], keys.to_vec(), vec![None; keys.len()])
 }
 
-/// The rows that a frame has by SQL's definition: NULLs are near one another alone, and beyond any distance from the others.
+/// Number of rows of a frame by SQL's definition: NULLs are near each other only, and beyond any distance from other
+/// values.
 fn expected(of: &Rows, row: usize, (start, end): (Bound, Bound), (descending, nulls_first): (bool, bool)) -> u64 {
     const FAR: i128 = 1 << 100;
     let far = if nulls_first { -FAR } else { FAR };
@@ -89,7 +90,7 @@ fn ranges_reach_beyond_the_width_in_which_a_key_lies() {
     }
 }
 
-/// As DataFusion has it: beyond the end of the type a frame reaches the end of the partition, its NULLs too.
+/// As in DataFusion: beyond the limit of the type a frame extends to the end of the partition, including its NULLs.
 #[test]
 fn ranges_end_with_the_type() {
     let rig = Rig::new();
@@ -98,14 +99,15 @@ fn ranges_end_with_the_type() {
     let ends = |by| (Bound::Current, Bound::Following(by));
     assert_eq!(counts(&ordered, ends(1), (false, Some(BIGINT))), [2, 2, 1]);
     assert_eq!(counts(&ordered, ends(2), (false, Some(BIGINT))), [3, 2, 1]);
-    // A key of 32 bits that lies in 32 bits, and one of 64 bits that does.
+    // A 32-bit key stored in 32 bits, and a 64-bit key stored in 32 bits.
     let near = rows(&[Some(i64::from(i32::MAX) - 1), Some(i64::from(i32::MAX)), None]);
     let ordered = Ordered::stored(&rig, &near, Physical::I32);
     assert_eq!(counts(&ordered, ends(2), (false, Physical::I32.bounds())), [3, 2, 1]);
     assert_eq!(counts(&ordered, ends(2), (false, Some(BIGINT))), [2, 1, 1]);
 }
 
-/// Unsigned types end at zero, as DataFusion has it, in whatever width their values lie; signed ones go on below.
+/// Distances of unsigned types end at zero, as in DataFusion, whatever the stored width; those of signed types continue
+/// below.
 #[test]
 fn unsigned_distances_end_at_zero() {
     let rig = Rig::new();

@@ -4,14 +4,14 @@
 //!   n = 2     key     a  a  a  a  b  b          sorted by (key, order…)
 //!             order   1  2  3  9  4  5
 //!             anchor              ✓     ✓
-//!   gives     (3 before 9, 1 step) (2 before 9, 2 steps) (4 before 5, 1 step)
-//!   within 7  drops 2: it is below 9 - 7 … had it been 1; a row that is too old is followed by older ones only
+//!   result    (3 before 9, 1 step) (2 before 9, 2 steps) (4 before 5, 1 step)
+//!   within 7  keeps 2, because 9 - 2 = 7, and drops 1
 //! ```
 //!
-//! NULL    rows without a key are dropped. In the order NULL comes first; with `within` a NULL has no distance, and its row does not
-//!         count as near. An anchor that is NULL is none.
-//! Order   by key; the nearest row first for each anchor.
-//! Memory  n rows and a batch.
+//! NULL    rows with a NULL key are dropped. NULL is first in the order; with `within` a NULL has no distance, and its
+//!         row is not near. A NULL anchor is false.
+//! Order   by key; for each anchor the nearest row first.
+//! Memory  n rows and one batch.
 
 use std::sync::Arc;
 
@@ -25,22 +25,22 @@ use super::exec::Scan;
 use super::keys::{Keys, complete, held_bytes};
 use super::time;
 
-/// The state of one partition.
+/// State of one partition.
 pub(crate) struct LastBefore {
     keys: Keys,
     key_columns: Vec<usize>,
     anchor: usize,
     n: usize,
-    /// The column, and the distance in its units.
+    /// The column, and the maximum distance in its units.
     within: Option<(usize, i128)>,
     batch_rows: usize,
     schema: SchemaRef,
-    /// Up to n rows that were there before, and a batch.
+    /// Up to n earlier rows, followed by one batch.
     kept: RecordBatch,
-    /// For each row of `kept`, where its key starts there.
+    /// For each row of `kept`, the first row of its key.
     key_starts: Vec<usize>,
     times: Option<Int64Array>,
-    /// The row of `kept` in whose past the search is, and the steps it has gone.
+    /// Current row of `kept`, and the number of steps back from it.
     row: usize,
     step: usize,
 }
@@ -75,7 +75,7 @@ impl LastBefore {
         })
     }
 
-    /// Keeps the rows that a later anchor may look back at.
+    /// Drops rows that no later anchor can reach.
     fn forget(&mut self) -> Result<()> {
         let rows = self.kept.num_rows();
         let from = self.key_starts.last().map_or(rows, |start| (*start).max(rows.saturating_sub(self.n)));
@@ -129,7 +129,7 @@ impl Scan for LastBefore {
         while self.row < self.kept.num_rows() && earlier.len() < self.batch_rows {
             let reach = (self.row - self.key_starts[self.row]).min(self.n);
             let marked = anchors.is_valid(self.row) && anchors.value(self.row);
-            // Times ascend, so the first row that is too old ends the search.
+            // Times ascend, so the search ends at the first row that is too old.
             if !marked || self.step == reach || !self.near(self.row, self.row - self.step - 1) {
                 (self.row, self.step) = (self.row + 1, 0);
                 continue;

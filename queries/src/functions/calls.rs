@@ -1,4 +1,4 @@
-//! A call, checked: from names and constants to a plan. SQL and data frames both come through here.
+//! Checked calls: builds a plan from names and constants, for SQL and data frames.
 
 use millpond::datafusion::error::Result;
 use millpond::datafusion::logical_expr::{Expr, LogicalPlan};
@@ -11,7 +11,7 @@ fn node(function: Function, columns: Vec<Expr>, inputs: Vec<LogicalPlan>) -> Res
     Ok(RelationNode::try_new(function, columns, inputs)?.into_plan())
 }
 
-/// The columns of several roles, in order. The first list may not be empty.
+/// The columns of several roles, in order. The first list must not be empty.
 fn roles(function: &'static str, plan: &LogicalPlan, argument: &'static str, lists: &[&[String]]) -> Result<Vec<Expr>> {
     if lists.first().is_some_and(|list| list.is_empty()) {
         let given = "an empty list".to_string();

@@ -1,13 +1,14 @@
-//! Names of companies in a sentence, by fixed rules.
+//! Recognition of company names in a sentence, by fixed rules.
 //!
 //! ```text
-//!   I like Acme Corp , and Big Blue Sky Media too          tokens: runs without blanks, less , ; : ! ? " ' ( ) at their ends
+//!   I like Acme Corp , and Big Blue Sky Media too          tokens: split at blanks, then , ; : ! ? " ' ( ) trimmed
 //!          ╰───┬───╯       ╰───────┬────────╯
-//!          gazetteer       one to four capitalised tokens and a suffix
+//!          gazetteer       one to four capitalized tokens and a suffix
 //! ```
 //!
-//! Order    left to right; the longest name at a place wins, and names do not overlap.
-//! First    the first token of a sentence is capitalised anyway: it belongs to a name of the gazetteer only.
+//! Order    left to right; the longest name at a position wins, and names do not overlap.
+//! First    the first token of a sentence is always capitalized: it is part of a name only if the gazetteer has that
+//!          name.
 
 use std::collections::HashSet;
 
@@ -15,7 +16,7 @@ use millpond_data::gpu_bdb::lexicon;
 
 use super::SentenceRule;
 
-/// At most so many tokens before a suffix.
+/// Maximum number of tokens before a suffix.
 const MAX_RUN: usize = 4;
 const STRIPPED: [char; 9] = [',', ';', ':', '!', '?', '"', '\'', '(', ')'];
 
@@ -23,12 +24,12 @@ const STRIPPED: [char; 9] = [',', ';', ':', '!', '?', '"', '\'', '(', ')'];
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Companies {
     names: HashSet<String>,
-    /// The most tokens that a name has.
+    /// Maximum number of tokens in a name.
     longest: usize,
     suffixes: HashSet<String>,
 }
 
-/// The workload's.
+/// The lists of the workload.
 impl Default for Companies {
     fn default() -> Self {
         Self::new(lexicon::COMPANIES, lexicon::COMPANY_SUFFIXES)
@@ -36,21 +37,21 @@ impl Default for Companies {
 }
 
 impl Companies {
-    /// A recogniser of `names`, whose tokens are parted by one blank, and of runs that end in one of `suffixes`.
+    /// A recognizer of `names`, with tokens separated by one blank, and of token runs that end in one of `suffixes`.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>, suffixes: impl IntoIterator<Item = &'a str>) -> Self {
         let names: HashSet<String> = names.into_iter().filter(|name| !name.is_empty()).map(str::to_string).collect();
         let longest = names.iter().map(|name| name.split(' ').count()).max().unwrap_or(0);
         Self { names, longest, suffixes: suffixes.into_iter().map(str::to_string).collect() }
     }
 
-    /// The gazetteer, in order.
+    /// The gazetteer, sorted.
     pub fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.names.iter().map(String::as_str).collect();
         names.sort_unstable();
         names
     }
 
-    /// Calls `each` with every name in `sentence`, from left to right.
+    /// Calls `each` for every name in `sentence`, from left to right.
     ///
     /// ```
     /// let mut found = vec![];
@@ -72,18 +73,18 @@ impl Companies {
         }
     }
 
-    /// Calls `each` with every name in `text` and its sentence; sentences end at every full stop.
+    /// Calls `each` for every name in `text`, with its sentence; sentences end at every full stop.
     pub fn mentions(&self, text: &str, mut each: impl FnMut(&str, &str)) {
         SentenceRule::Stop.sentences(text, |sentence| self.find(sentence, |name| each(name, sentence)));
     }
 
-    /// Tokens of the longest name of the gazetteer at the head of `tokens`.
+    /// Number of tokens in the longest gazetteer name at the head of `tokens`.
     fn listed(&self, tokens: &[&str]) -> usize {
         let most = self.longest.min(tokens.len());
         (1..=most).rev().find(|length| self.names.contains(&tokens[..*length].join(" "))).unwrap_or(0)
     }
 
-    /// Tokens of the longest run from `start` on that ends in a suffix.
+    /// Number of tokens in the longest run from `start` that ends in a suffix.
     fn suffixed(&self, tokens: &[&str], start: usize) -> usize {
         if start == 0 {
             return 0;

@@ -1,41 +1,41 @@
-//! What can be wrong with a call, said so that the next call is right.
+//! Errors of function calls, with the way to fix the call.
 
 use millpond::datafusion::arrow::datatypes::DataType;
 use millpond::datafusion::common::ScalarValue;
 use millpond::datafusion::error::DataFusionError;
 
-/// Why a function of the workload refused its arguments or its rows.
+/// Error of a workload function about its arguments or rows.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FunctionError {
-    /// No table or view has the name.
+    /// No table or view has this name.
     #[error("{function}: no table or view is called '{name}'; {known}, or a query may stand in its place: 'SELECT …'")]
     UnknownRelation { function: &'static str, name: String, known: String },
-    /// The string is SQL, but no query.
+    /// The string is valid SQL, but not a query.
     #[error("{function}: '{sql}' is not a query; give the name of a table or view, or a SELECT")]
     NotAQuery { function: &'static str, sql: String },
     /// The string is a query that cannot be planned.
     #[error("{function}: its query '{sql}' cannot be planned: {reason}")]
     Query { function: &'static str, sql: String, reason: String },
-    /// The relation has no such column.
+    /// The relation has no column of this name.
     #[error("{function}: {relation} has no column '{name}'; it has {known}")]
     UnknownColumn { function: &'static str, relation: String, name: String, known: String },
-    /// More than one column fits the name.
+    /// The name matches more than one column.
     #[error("{function}: '{name}' may be {candidates}; give columns names of their own with AS first")]
     AmbiguousColumn { function: &'static str, name: String, candidates: String },
     /// A column's type does not fit its role.
     #[error("{function}: column '{column}' is {data_type}, and its {role} must be {wanted}")]
     ColumnType { function: &'static str, column: String, role: &'static str, data_type: DataType, wanted: &'static str },
-    /// A result column would have a name that exists already.
+    /// A result column has the name of an input column.
     #[error("{function}: its result has a column '{name}', and so has its input; rename the input's with AS")]
     NameTaken { function: &'static str, name: String },
-    /// An argument's value cannot be used.
+    /// An argument has an invalid value.
     #[error("{function}: {argument} is {given}; it must be {wanted}")]
     Argument { function: &'static str, argument: &'static str, given: String, wanted: &'static str },
     /// Too few or too many arguments.
     #[error("{function} takes {wanted}; {given} {} given. It is called as {usage}", if *given == 1 { "is" } else { "are" })]
     Count { function: &'static str, wanted: String, given: usize, usage: &'static str },
-    /// A number that an algorithm cannot use.
+    /// A column has a value that the algorithm cannot use.
     #[error("{function}: column '{column}' has {what}; {way_out}")]
     Value { function: &'static str, column: String, what: String, way_out: &'static str },
 }
@@ -46,7 +46,7 @@ impl From<FunctionError> for DataFusionError {
     }
 }
 
-/// A constant as people write it.
+/// A constant as SQL text.
 pub(crate) fn shown(value: &ScalarValue) -> String {
     match value.try_as_str() {
         Some(Some(text)) => format!("'{text}'"),
@@ -55,8 +55,8 @@ pub(crate) fn shown(value: &ScalarValue) -> String {
     }
 }
 
-/// What an error says, without the place in the text that it was found in: that of a query inside a string is not that of the
-/// statement around it.
+/// The message of an error without its position, because a position in a query string is not one in the enclosing
+/// statement.
 pub(crate) fn caused(error: &DataFusionError) -> String {
     match error.diagnostic() {
         Some(diagnostic) => {

@@ -1,17 +1,18 @@
-//! The functions of relations on the CPU: one operator, told by its [`Function`] what to do.
+//! The table functions on the CPU: one operator, parameterized by its [`Function`].
 //!
 //! ```text
 //!   SessionizeExec: [user@0, ts@1], gap=3600
-//!     SortExec: user, ts          ◄── required: rows of a key in one partition, in order; DataFusion puts it there
+//!     SortExec: user, ts          ◄── required: rows of a key in one partition, in order; added by DataFusion
 //!       RepartitionExec: Hash(user)
 //!         anything, on the CPU or below a DownloadExec
 //! ```
 //!
-//! Order    sessions keep their input's order. Pairs and earlier rows come in the order of their keys; labels by id.
-//! Memory   sessions: one batch. Pairs: one group. Earlier rows: n rows. Machine learning: its numbers, or the buckets seen. What is
-//!          kept is counted in the session's memory pool.
-//! Threads  one task per partition; machine learning computes on rayon's threads, and its answer does not depend on how many.
-//! Cancel   dropping the stream stops it: between batches, and between the iterations of machine learning.
+//! Order    sessions keep their input's order. Pairs and earlier rows are ordered by their keys; labels by id.
+//! Memory   sessions: one batch. Pairs: one group. Earlier rows: n rows. Machine learning: its numbers, or the hash
+//!          buckets. All memory is reserved in the session's memory pool.
+//! Threads  one task per partition; machine learning computes on rayon's threads, and its result is independent of
+//!          their number.
+//! Cancel   dropping the stream stops it between batches, and between iterations of machine learning.
 
 use std::fmt;
 use std::sync::Arc;
@@ -48,19 +49,19 @@ use super::pairs::Pairs;
 use super::sessions::Sessions;
 use super::{Function, KMeansOutput};
 
-/// Rows in order go in, rows come out.
+/// An operator over sorted rows.
 pub(crate) trait Scan: Send {
-    /// Takes the next rows. Only called when [`Self::next`] has nothing left.
+    /// Consumes the next rows. Only called after [`Self::next`] has returned `None`.
     fn feed(&mut self, batch: &RecordBatch) -> Result<()>;
-    /// No more rows will come.
+    /// Marks the end of the input.
     fn finish(&mut self) -> Result<()>;
-    /// The next rows of the result, at most a batch; `None` asks for more input.
+    /// The next rows of the result, at most one batch; `None` requests more input.
     fn next(&mut self) -> Result<Option<RecordBatch>>;
-    /// Bytes kept between two calls of [`Self::feed`].
+    /// Bytes held between two calls of [`Self::feed`].
     fn held_bytes(&self) -> usize;
 }
 
-/// A function of relations, executed on the CPU.
+/// A table function, executed on the CPU.
 #[derive(Debug, Clone)]
 pub struct RelationExec {
     function: Function,
@@ -72,10 +73,10 @@ pub struct RelationExec {
 }
 
 impl RelationExec {
-    /// The function over `inputs`; `columns` are positions in them, in the order that [`Function`] gives.
+    /// Creates the operator over `inputs`; `columns` are positions in them, in the order of [`Function`].
     ///
     /// # Errors
-    /// If a position is outside its input, or the number of inputs is not the function's.
+    /// If a position is outside its input, or the number of inputs does not match the function.
     pub fn try_new(
         function: Function,
         columns: Vec<usize>,
@@ -97,7 +98,7 @@ impl RelationExec {
         &self.function
     }
 
-    /// Where each column that it reads is in its input, in the order that [`Function`] gives.
+    /// Position of each column in its input, in the order of [`Function`].
     pub fn columns(&self) -> &[usize] {
         &self.columns
     }
@@ -268,14 +269,14 @@ impl ExecutionPlan for RelationExec {
     }
 }
 
-/// Where a partition stands.
+/// State of a partition.
 enum Phase {
     /// The input has more rows.
     Running {
         input: SendableRecordBatchStream,
         scan: Box<dyn Scan>,
     },
-    /// The input has ended, and is gone; the scan may hold results.
+    /// The input has ended and is dropped; the scan may have results.
     Draining {
         scan: Box<dyn Scan>,
     },

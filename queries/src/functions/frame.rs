@@ -1,4 +1,4 @@
-//! The functions of relations as methods of a `DataFrame`.
+//! The table functions as methods of a `DataFrame`.
 
 use millpond::datafusion::dataframe::DataFrame;
 use millpond::datafusion::error::Result;
@@ -8,7 +8,8 @@ use super::ml::{KMeansOptions, LogisticOptions, NaiveBayesOptions};
 use super::planner::with_planner;
 use super::{KMeansOutput, LogisticOutput, calls};
 
-/// Sessions, pairs and machine learning for data frames. Names of columns are exact, or in any case where one column has them.
+/// Sessions, pairs and machine learning for data frames. Column names match exactly, or in any case if that is
+/// unambiguous.
 ///
 /// ```
 /// use millpond_queries::functions::WorkloadFrame;
@@ -16,7 +17,8 @@ use super::{KMeansOutput, LogisticOutput, calls};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> datafusion::error::Result<()> {
 /// let session = Millpond::builder().with_device(DeviceChoice::Cpu).build()?;
-/// let clicks = session.context().sql("SELECT * FROM (VALUES ('ann', 0), ('ann', 50), ('ann', 5000)) AS t(who, at)").await?;
+/// let clicks = "SELECT * FROM (VALUES ('ann', 0), ('ann', 50), ('ann', 5000)) AS t(who, at)";
+/// let clicks = session.context().sql(clicks).await?;
 /// let sessions = clicks.sessionize(&["who"], "at", 3600)?;
 /// assert_eq!(sessions.aggregate(vec![], vec![datafusion::functions_aggregate::expr_fn::max(
 ///     datafusion::prelude::col("session_id"))])?.collect().await?[0].num_rows(), 1);
@@ -25,13 +27,13 @@ use super::{KMeansOutput, LogisticOutput, calls};
 /// ```
 ///
 /// # Errors
-/// Every method refuses with a [`FunctionError`](super::FunctionError) what it cannot use.
+/// Every method returns a [`FunctionError`](super::FunctionError) for invalid arguments.
 pub trait WorkloadFrame: Sized {
     /// All columns and `session_id`: see [`Function::Sessionize`](super::Function::Sessionize).
     fn sessionize(self, keys: &[&str], time: &str, gap: i64) -> Result<DataFrame>;
-    /// The groups and each pair of different elements of a group, the smaller first.
+    /// The groups with each pair of different elements of a group, the smaller element first.
     fn basket_pairs(self, groups: &[&str], element: &str) -> Result<DataFrame>;
-    /// For each row whose `anchor` is true the up to `n` rows before it.
+    /// For each row with a true `anchor`, up to `n` rows before it.
     fn last_n_before(
         self,
         keys: &[&str],
@@ -44,7 +46,8 @@ pub trait WorkloadFrame: Sized {
     fn kmeans(self, id: &str, features: &[&str], options: KMeansOptions) -> Result<DataFrame>;
     /// label, size, means and wssse of each cluster.
     fn kmeans_centers(self, id: &str, features: &[&str], options: KMeansOptions) -> Result<DataFrame>;
-    /// id and the label of the nearest of `centers`, which have the columns label and `features`, as [`Self::kmeans_centers`] gives.
+    /// id and the label of the nearest of `centers`; these have the columns label and `features`, like the result of
+    /// [`Self::kmeans_centers`].
     fn kmeans_predict(self, centers: DataFrame, id: &str, features: &[&str]) -> Result<DataFrame>;
     /// term, weight, mean and scale.
     fn logistic_regression(self, label: &str, features: &[&str], options: LogisticOptions) -> Result<DataFrame>;
@@ -52,7 +55,7 @@ pub trait WorkloadFrame: Sized {
     fn logistic_report(self, label: &str, features: &[&str], options: LogisticOptions) -> Result<DataFrame>;
     /// id, label, score, probability, prediction.
     fn logistic_predict(self, id: &str, label: &str, features: &[&str], options: LogisticOptions) -> Result<DataFrame>;
-    /// Trained on this frame: id, class and prediction of each row of `test`.
+    /// Trained on this frame: id, class and prediction for each row of `test`.
     fn naive_bayes(
         self,
         test: DataFrame,
@@ -67,7 +70,7 @@ fn owned(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_string()).collect()
 }
 
-/// The frame with another plan, in a session that can plan it even if nobody has registered anything.
+/// The frame with another plan, in a session with our planner, even if no function is registered.
 fn replan(frame: DataFrame, plan: impl FnOnce(LogicalPlan) -> Result<LogicalPlan>) -> Result<DataFrame> {
     let (state, input) = frame.into_parts();
     Ok(DataFrame::new(with_planner(state, vec![]), plan(input)?))

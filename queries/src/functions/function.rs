@@ -1,10 +1,11 @@
-//! The functions of relations: what each is told, which columns it reads, and what its result looks like.
+//! The table functions: constants, columns and result schema of each.
 //!
 //! ```text
-//!   Function::Sessionize { keys: 1, gap: 3600 }  +  columns [user, ts]  +  input (user, ts, page)  ─►  (user, ts, page, session_id)
+//!   Function::Sessionize { keys: 1, gap: 3600 }  +  columns [user, ts]  +  input (user, ts, page)
+//!                                                                        ─►  (user, ts, page, session_id)
 //! ```
 //!
-//! The same value describes the function in the logical plan, in the physical plan, and in EXPLAIN.
+//! The logical plan, the physical plan and EXPLAIN describe a function by one such value.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use super::FunctionError;
 use super::ml::{KMeansOptions, LogisticOptions, NaiveBayesOptions};
 use super::time;
 
-/// A function of one or two relations, with its constants; its columns are listed beside it, in the order given here.
+/// A function of one or two relations with its constants; its columns are listed separately, in the order documented
+/// here.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Hash)]
 #[non_exhaustive]
 pub enum Function {
@@ -29,7 +31,7 @@ pub enum Function {
     LastBefore { keys: usize, n: usize, within: Option<i64> },
     /// Columns: id, the features.
     KMeans { options: KMeansOptions, output: KMeansOutput },
-    /// Columns: id and the features of the rows; label and the features of the centres.
+    /// Columns: id and the features of the rows; label and the features of the centers.
     KMeansPredict { features: usize },
     /// Columns: id (only for predictions), label, the features.
     Logistic { options: LogisticOptions, output: LogisticOutput },
@@ -37,7 +39,7 @@ pub enum Function {
     NaiveBayes { options: NaiveBayesOptions },
 }
 
-/// Which table k-means gives.
+/// Result table of k-means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Hash)]
 pub enum KMeansOutput {
     /// id, label.
@@ -46,7 +48,7 @@ pub enum KMeansOutput {
     Centers,
 }
 
-/// Which table logistic regression gives.
+/// Result table of logistic regression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Hash)]
 pub enum LogisticOutput {
     /// term, weight, mean, scale.
@@ -57,11 +59,11 @@ pub enum LogisticOutput {
     Predictions,
 }
 
-/// A column of a result: its table, if it is one of the input's, and its field.
+/// A result column: its table, if it is an input column, and its field.
 pub(crate) type OutputField = (Option<TableReference>, FieldRef);
 
 impl Function {
-    /// The name in SQL.
+    /// Name in SQL.
     pub fn sql_name(&self) -> &'static str {
         match self {
             Self::Sessionize { .. } => "sessionize",
@@ -77,7 +79,7 @@ impl Function {
         }
     }
 
-    /// The name of the logical node in EXPLAIN.
+    /// Name of the logical node in EXPLAIN.
     pub fn node_name(&self) -> &'static str {
         match self {
             Self::Sessionize { .. } => "Sessionize",
@@ -90,7 +92,7 @@ impl Function {
         }
     }
 
-    /// The name of the CPU's operator in EXPLAIN.
+    /// Name of the CPU operator in EXPLAIN.
     pub fn exec_name(&self) -> &'static str {
         match self {
             Self::Sessionize { .. } => "SessionizeExec",
@@ -103,7 +105,7 @@ impl Function {
         }
     }
 
-    /// How many relations it reads.
+    /// Number of input relations.
     pub fn num_inputs(&self) -> usize {
         match self {
             Self::NaiveBayes { .. } | Self::KMeansPredict { .. } => 2,
@@ -111,7 +113,7 @@ impl Function {
         }
     }
 
-    /// Which input the column at `position` of its list belongs to.
+    /// Index of the input that has the column at `position` of the list.
     pub fn input_of(&self, position: usize) -> usize {
         match self {
             Self::NaiveBayes { .. } => usize::from(position >= 2),
@@ -120,7 +122,7 @@ impl Function {
         }
     }
 
-    /// How many columns at the head of its list must lie together in one partition: none means that one partition has all rows.
+    /// Number of first columns that define the hash partition; zero: all rows must be in one partition.
     pub fn num_keys(&self, num_columns: usize) -> usize {
         match self {
             Self::Sessionize { keys, .. } | Self::LastBefore { keys, .. } => *keys,
@@ -129,27 +131,27 @@ impl Function {
         }
     }
 
-    /// The positions, in its list, of the columns by which `input` must be sorted.
+    /// Positions in the column list of the sort key of `input`.
     pub fn sorted_by(&self, input: usize, num_columns: usize) -> std::ops::Range<usize> {
         match self {
-            // The anchor is a mark, no key.
+            // The anchor is not a key.
             Self::LastBefore { .. } => 0..num_columns - 1,
             Self::NaiveBayes { .. } if input == 0 => 0..0,
             Self::NaiveBayes { .. } => 2..3,
             Self::KMeansPredict { .. } if input == 0 => 0..0,
             Self::KMeansPredict { features } => features + 1..num_columns,
-            // Machine learning sums in row order: rows with equal ids are put in order by their values, so that the order in
-            // which a scan delivers them changes nothing.
+            // Machine learning sums in row order: sorting equal ids by their values makes the result independent of the
+            // scan order.
             _ => 0..num_columns,
         }
     }
 
-    /// Whether NULL comes before everything else in that order. As in SQL it comes last, where a result does not depend on it.
+    /// Whether NULLs are first in the sort order. Where the result does not depend on it they are last, as in SQL.
     pub fn nulls_first(&self) -> bool {
         matches!(self, Self::LastBefore { .. })
     }
 
-    /// The columns of `input` that it reads, given by their positions there, when only `output_columns` of its result are used.
+    /// Positions of the columns of `input` that the function reads if only `output_columns` of its result are used.
     pub(crate) fn reads(&self, input: usize, width: usize, columns: &[usize], output_columns: &[usize]) -> Vec<usize> {
         let mine = columns.iter().enumerate().filter(|(position, _)| self.input_of(*position) == input);
         let mut read: Vec<usize> = mine.map(|(_, column)| *column).collect();
@@ -165,10 +167,10 @@ impl Function {
         read
     }
 
-    /// The result's columns.
+    /// Columns of the result.
     ///
     /// # Errors
-    /// [`FunctionError`] if a column's type does not fit, or a name is there already.
+    /// [`FunctionError`] if a column has a wrong type or a result name is taken.
     pub(crate) fn output(&self, inputs: &[&DFSchema], columns: &[usize]) -> Result<Vec<OutputField>> {
         let function = self.sql_name();
         let all = |input: usize| -> Vec<OutputField> {
@@ -290,7 +292,7 @@ impl Function {
         for (index, (_, field)) in output.iter().enumerate() {
             let from_input = matches!(self, Self::Sessionize { .. }) && index < inputs[0].fields().len()
                 || matches!(self, Self::LastBefore { .. }) && index < inputs[0].fields().len();
-            // Two columns of the input may share a name under two tables; a new one may not join them.
+            // Two input columns may have one name under two tables; a new column must not have it, too.
             if !from_input && output.iter().filter(|(_, other)| other.name() == field.name()).count() > 1 {
                 return Err(FunctionError::NameTaken { function, name: field.name().clone() }.into());
             }
@@ -299,7 +301,7 @@ impl Function {
     }
 }
 
-/// In EXPLAIN: the constants.
+/// The constants, for EXPLAIN.
 impl fmt::Display for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -333,7 +335,7 @@ fn anchored(field: &FieldRef) -> OutputField {
     (None, Arc::new(field.as_ref().clone().with_name(format!("anchor_{}", field.name()))))
 }
 
-/// What DataFusion can hash and sort; nested types sort too, but no function of ours needs them as keys.
+/// Types that DataFusion can hash and sort. Nested types can be sorted, too, but are not needed as keys.
 fn sortable(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(_, values) => sortable(values),

@@ -1,6 +1,6 @@
-//! Keys of several columns as one comparable row each, also across batches.
+//! Multi-column keys as one comparable row each, also across batches.
 //!
-//! NULL   a row with a NULL in any of its columns has no key: see [`complete`].
+//! NULL   a row with a NULL in a key column has no key: see [`complete`].
 //! After  arrow's row format: bytes that compare as the columns do.
 
 use millpond::datafusion::arrow::array::{Array, ArrayRef, BooleanArray};
@@ -29,7 +29,8 @@ impl Keys {
         Ok(self.converter.convert_columns(&columns)?)
     }
 
-    /// Whether each row's key differs from that of the row before it, which for the first is the last row of the batch before.
+    /// Whether each row's key differs from the previous row's; the first row is compared with the last row of the
+    /// previous batch.
     pub(crate) fn starts(&mut self, batch: &RecordBatch) -> Result<BooleanBuffer> {
         let rows = self.rows(batch)?;
         let starts = BooleanBuffer::collect_bool(rows.num_rows(), |row| match row {
@@ -43,7 +44,7 @@ impl Keys {
     }
 }
 
-/// The rows of `batch` that have a value in each of `columns`.
+/// The rows of `batch` without a NULL in any of `columns`.
 pub(crate) fn complete(batch: &RecordBatch, columns: &[usize]) -> Result<RecordBatch> {
     let nulls = columns.iter().fold(None, |nulls: Option<NullBuffer>, column| {
         NullBuffer::union(nulls.as_ref(), batch.column(*column).logical_nulls().as_ref())
@@ -54,7 +55,7 @@ pub(crate) fn complete(batch: &RecordBatch, columns: &[usize]) -> Result<RecordB
     }
 }
 
-/// Bytes that a batch keeps alive.
+/// Bytes kept alive by a batch.
 pub(crate) fn held_bytes(batch: &RecordBatch) -> usize {
     batch.columns().iter().map(|column| column.get_array_memory_size()).sum()
 }

@@ -1,4 +1,4 @@
-//! The functions of the workload: sessions, pairs, text and machine learning, in SQL, for data frames and over plain arrays.
+//! Workload functions: sessions, pairs, text and machine learning, in SQL, for data frames and over plain arrays.
 //!
 //! ```text
 //!   SELECT … FROM sessionize('clicks', 'user', 'ts', 3600)      clicks.sessionize(&["user"], "ts", 3600)
@@ -11,16 +11,17 @@
 //!
 //! | file | idea |
 //! | --- | --- |
-//! | `function`, `node`, `exec`, `planner`, `operator` | a function of relations: what it is, in a logical plan, on the CPU, how one becomes the other, and what the engine is told of it |
-//! | `calls`, `frame`, `table`, `relation` | how it is called: checked, from a data frame, from SQL, and what names mean |
-//! | `sessions`, `pairs`, `before` | what three of them do with rows in order |
-//! | `clicks` | the same three on the device |
-//! | `text`, `sentiment`, `companies`, `scalars` | what is found in a text, and the scalar functions in SQL |
-//! | `device` | what the engine is told of functions that have a device form |
-//! | `ml` | k-means, logistic regression and naive Bayes over arrays, and on the rows of a plan |
-//! | `learn` | k-means and logistic regression on the device |
+//! | `function`, `node`, `exec`, `planner`, `operator` | table functions: nodes, CPU operator, planning |
+//! | `calls`, `frame`, `table`, `relation` | calls: checking, data frames, SQL, and resolution of names |
+//! | `sessions`, `pairs`, `before` | CPU forms of three functions over sorted rows |
+//! | `clicks` | device forms of these three functions |
+//! | `text`, `sentiment`, `companies`, `scalars` | text analysis, and the scalar functions in SQL |
+//! | `device` | the text functions with a device form |
+//! | `ml` | k-means, logistic regression and naive Bayes over arrays, and over the rows of a plan |
+//! | `learn` | k-means, logistic regression and naive Bayes on the device |
 //!
-//! Slope and intercept of a line are DataFusion's `regr_slope(y, x)` and `regr_intercept(y, x)`: NULL where all x are equal.
+//! Slope and intercept of a line are DataFusion's `regr_slope(y, x)` and `regr_intercept(y, x)`: NULL if all x are
+//! equal.
 //! `docs/functions.md` is the page for users.
 //!
 //! ```
@@ -29,7 +30,8 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let session = Millpond::builder().with_device(DeviceChoice::Cpu).build()?;
 //! millpond_queries::functions::register(session.context())?;
-//! session.execute("CREATE VIEW clicks AS SELECT * FROM (VALUES ('ann', 0), ('ann', 50), ('ann', 5000)) AS t(who, at)").await?;
+//! let clicks = "SELECT * FROM (VALUES ('ann', 0), ('ann', 50), ('ann', 5000)) AS t(who, at)";
+//! session.execute(&format!("CREATE VIEW clicks AS {clicks}")).await?;
 //! let answer = session.execute("SELECT DISTINCT who, session_id FROM sessionize('clicks', 'who', 'at', 3600)").await?;
 //! assert_eq!(answer.batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 2);
 //! # Ok(())
@@ -76,23 +78,23 @@ pub use planner::{SharedExtensionPlanner, WorkloadExtensionPlanner};
 pub use sentiment::{Lexicon, Sentiment};
 pub use text::{SentenceRule, words};
 
-/// Makes all functions known to a session, with the workload's word lists. Doing it twice changes nothing.
+/// Registers all functions in a session, with the workload's word lists. Repeated calls have no effect.
 ///
 /// # Errors
-/// DataFusion's, if it refuses a function.
+/// DataFusion's error if it rejects a function.
 pub fn register(context: &SessionContext) -> Result<()> {
     Registration::default().register(context)
 }
 
-/// Makes all functions known to a session; `first` are asked to plan a [`RelationNode`] before the CPU is.
+/// Registers all functions in a session; the planners `first` may plan a [`RelationNode`] before the CPU planner.
 ///
 /// # Errors
-/// As [`register`].
+/// Those of [`register`].
 pub fn register_with(context: &SessionContext, first: Vec<SharedExtensionPlanner>) -> Result<()> {
     Registration { planners: first, ..Registration::default() }.register(context)
 }
 
-/// What a session is told, where it is not the workload's own.
+/// Options of the registration, to replace the workload's own lists.
 ///
 /// ```
 /// use millpond_queries::functions::{Lexicon, Registration};
@@ -110,15 +112,15 @@ pub struct Registration {
     pub lexicon: Lexicon,
     /// For `companies_in`, `company_mentions` and `companies`.
     pub companies: Companies,
-    /// Asked to plan a [`RelationNode`] before the CPU is.
+    /// Planners that may plan a [`RelationNode`] before the CPU planner.
     pub planners: Vec<SharedExtensionPlanner>,
 }
 
 impl Registration {
-    /// Makes all functions known to a session; functions of the same names are replaced.
+    /// Registers all functions in a session; functions with equal names are replaced.
     ///
     /// # Errors
-    /// As [`register`].
+    /// Those of [`register`].
     pub fn register(self, context: &SessionContext) -> Result<()> {
         let words = table::WordTable::sentiment_words(&self.lexicon)?;
         let names = table::WordTable::companies(&self.companies)?;
@@ -133,7 +135,7 @@ impl Registration {
         }
         let state = context.state_ref();
         let mut state = state.write();
-        // A session without the engine has no such list.
+        // Only a session with the engine has this list.
         if let Some(operators) = state.config().get_extension::<Operators>() {
             operators.add(Arc::new(learn::Learn));
             operators.add(Arc::new(operator::RelationOperator));

@@ -1,14 +1,15 @@
-//! A function of relations in a logical plan.
+//! A table function in a logical plan.
 //!
 //! ```text
-//!   Filter: user = 7                     the filter on a key moves below; the one on session_id stays
+//!   Filter: user = 7                     a filter on a key moves below; one on session_id stays
 //!     Sessionize: keys=[user], time=[ts], gap=3600
-//!       TableScan: clicks                projection=[user, ts, page]: only what is read
+//!       TableScan: clicks                projection=[user, ts, page]: only columns that are read
 //! ```
 //!
-//! Optimiser  filters on the columns that keep rows together move below; columns that nobody reads are not read.
-//! After      an [`ExtensionPlanner`](super::WorkloadExtensionPlanner) makes it a [`RelationExec`](super::RelationExec), or, one
-//!            day, a device node: everything that needs to be known is in [`RelationNode::function`] and `columns`.
+//! Optimizer  filters on the key columns move below; unused columns are not read.
+//! After      an [`ExtensionPlanner`](super::WorkloadExtensionPlanner) plans a [`RelationExec`](super::RelationExec)
+//!            from it, with the data of [`RelationNode::function`] and `columns`; device operators may replace that
+//!            (`clicks`, `learn`).
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -22,23 +23,23 @@ use millpond::datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefin
 
 use super::Function;
 
-/// A function, the columns it reads, and the relations they come from.
+/// A function, the columns it reads, and its input relations.
 #[derive(Debug, Clone)]
 pub struct RelationNode {
     function: Function,
     columns: Vec<Column>,
     inputs: Vec<Arc<LogicalPlan>>,
-    /// A hash of the inputs, which stands for them where nodes are compared: what compares whole plans, and with them every
-    /// form of statement, takes a minute to compile.
+    /// Hash of the inputs, compared instead of them: the derived comparison of whole plans, which include every kind of
+    /// statement, takes a minute to compile.
     inputs_hash: u64,
     schema: DFSchemaRef,
 }
 
 impl RelationNode {
-    /// The function over `inputs`; `columns` in the order that [`Function`] gives.
+    /// Creates the node over `inputs`; `columns` are in the order of [`Function`].
     ///
     /// # Errors
-    /// If a column is not there, its type does not fit, or a name of the result is taken.
+    /// If a column does not exist, its type does not fit, or a name of the result is taken.
     pub fn try_new(function: Function, columns: Vec<Expr>, inputs: Vec<LogicalPlan>) -> Result<Self> {
         if inputs.len() != function.num_inputs() || columns.is_empty() {
             let (name, given) = (function.node_name(), inputs.len());
@@ -68,16 +69,16 @@ impl RelationNode {
         &self.function
     }
 
-    /// Where each column of the list is in its input.
+    /// Position of each column of the list in its input.
     ///
     /// # Errors
-    /// DataFusion's, if an input has no such column any more.
+    /// DataFusion's error if an input no longer has a column.
     pub fn positions(&self) -> Result<Vec<usize>> {
         let schemas: Vec<&DFSchema> = self.inputs.iter().map(|input| input.schema().as_ref()).collect();
         positions(&self.function, &self.columns, &schemas)
     }
 
-    /// The columns under their names' roles, for EXPLAIN.
+    /// Names of the columns, for EXPLAIN.
     fn columns_text(&self) -> String {
         let names: Vec<String> = self.columns.iter().map(Column::flat_name).collect();
         names.join(", ")
@@ -90,7 +91,7 @@ fn positions(function: &Function, columns: &[Column], inputs: &[&DFSchema]) -> R
 }
 
 impl RelationNode {
-    /// What two equal nodes have in common; the schema follows from it.
+    /// The fields that determine equality; the schema follows from them.
     fn identity(&self) -> (&Function, &[Column], u64) {
         (&self.function, &self.columns, self.inputs_hash)
     }
@@ -133,14 +134,15 @@ impl UserDefinedLogicalNodeCore for RelationNode {
         self.columns.iter().cloned().map(Expr::Column).collect()
     }
 
-    /// A filter may move below when it keeps or drops all rows of a key: then no session, pair or distance changes.
+    /// A filter may move below if it keeps or drops all rows of a key, because sessions, pairs and distances do not
+    /// change then.
     fn prevent_predicate_push_down_columns(&self) -> HashSet<String> {
         let keys = &self.columns[..self.function.num_keys(self.columns.len())];
         let is_key = |column: &Column| {
             keys.iter()
                 .any(|key| key.name == column.name && (key.relation.is_none() || key.relation == column.relation))
         };
-        // A name is free only if every column that has it is a key.
+        // A name allows it only if every column with that name is a key.
         self.schema.columns().into_iter().filter(|column| !is_key(column)).map(|column| column.name).collect()
     }
 

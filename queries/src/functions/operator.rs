@@ -1,10 +1,10 @@
-//! What the engine is told of the functions of relations: they are operators over rows, and work on the CPU where no other operator
-//! places them.
+//! Registers the table functions with the engine: they are operators that process rows, on the CPU unless another
+//! operator places them.
 //!
-//!   KMeansExec ─ DownloadExec ─ …      the download says why: "kmeans has no device form: it has no features"
+//!   KMeansExec ─ DownloadExec ─ …      the download has the reason: "kmeans has no device form: it has no features"
 //!
-//! Without it, the engine would take them for nodes that pass rows on, and reports would leave them out. Their device forms: see `clicks`
-//! and `learn`.
+//! Otherwise the engine would treat them as nodes that only pass rows on, and reports would omit them. Their device
+//! forms are in `clicks` and `learn`.
 
 use millpond::contract::DeviceOperator;
 use millpond::datafusion::physical_plan::ExecutionPlan;
@@ -12,7 +12,7 @@ use millpond::program::contract::Cut;
 
 use super::RelationExec;
 
-/// The functions of relations on the CPU. Those of clicks and those that learn have operators of their own for the device.
+/// The table functions on the CPU. Device operators of `clicks` and `learn` take precedence.
 #[derive(Debug)]
 pub(crate) struct RelationOperator;
 

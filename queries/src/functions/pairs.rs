@@ -4,12 +4,12 @@
 //!   group    g1 g1 g1 g1  g2 g2        sorted by (group, element)
 //!   element   1  2  2  5   3  3
 //!                 ╰──╯ one     ╰╯ one
-//!   pairs    (g1, 1, 2)  (g1, 1, 5)  (g1, 2, 5)              a group of one has none
+//!   pairs    (g1, 1, 2)  (g1, 1, 5)  (g1, 2, 5)              a group of one element has none
 //! ```
 //!
-//! NULL    rows without a group or an element are dropped.
+//! NULL    rows with a NULL group or element are dropped.
 //! Order   by group, then by both elements.
-//! Memory  the elements of one group; its pairs are made a batch at a time.
+//! Memory  the elements of one group; its pairs are generated one batch at a time.
 
 use std::sync::Arc;
 
@@ -23,22 +23,22 @@ use millpond::datafusion::error::Result;
 use super::exec::Scan;
 use super::keys::{Keys, complete, held_bytes};
 
-/// The state of one partition. The kept rows are projected to (groups, element).
+/// State of one partition. The kept rows are projected to (groups, element).
 pub(crate) struct Pairs {
     columns: Vec<usize>,
     groups: Keys,
     rows: Keys,
     batch_rows: usize,
     schema: SchemaRef,
-    /// Distinct rows; whole groups, but for the last one.
+    /// Distinct rows in complete groups, except for the last group.
     kept: RecordBatch,
-    /// Where groups of `kept` start.
+    /// First rows of the groups in `kept`.
     starts: Vec<usize>,
     cursor: Cursor,
     finished: bool,
 }
 
-/// The next pair: of rows `first` and `second` in the group numbered `group`.
+/// The next pair: rows `first` and `second` of group number `group`.
 #[derive(Default)]
 struct Cursor {
     group: usize,
@@ -63,12 +63,12 @@ impl Pairs {
         })
     }
 
-    /// Groups whose last row has come.
+    /// Number of complete groups.
     fn whole_groups(&self) -> usize {
         self.starts.len() - usize::from(!self.finished && !self.starts.is_empty())
     }
 
-    /// Drops the groups that are done.
+    /// Drops the finished groups.
     fn forget(&mut self) -> Result<()> {
         let done = self.starts.get(self.whole_groups()).copied().unwrap_or(self.kept.num_rows());
         // A slice would keep all buffers alive.
@@ -121,7 +121,7 @@ impl Scan for Pairs {
             *first = (*first).max(start);
             *second = (*second).max(*first + 1);
             if *second >= end {
-                // The last partner of `first` was met.
+                // `first` has no more partners.
                 *first += 1;
                 *second = 0;
                 if *first + 1 >= end {

@@ -1,13 +1,13 @@
-//! From the logical node to an operator.
+//! Plans operators for logical nodes.
 //!
 //! ```text
 //!   RelationNode ─► extension planners in order: [ the caller's …, ours ] ─► RelationExec on the CPU
 //!                                                   └─ a device plan goes here
 //! ```
 //!
-//! Asked first  whoever is registered with [`register_with`](super::register_with) sees a node before the CPU does; `None` passes
-//!              it on. A device plan for one function needs nothing else.
-//! Other plans  that have none of our nodes go to the planner the session had before, untouched.
+//! Order        planners registered with [`register_with`](super::register_with) run before the CPU planner; `None`
+//!              passes a node on. A device plan for one function needs only such a planner.
+//! Other plans  without our nodes are passed unchanged to the session's previous planner.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use super::{RelationExec, RelationNode};
 /// A planner of nodes, shared.
 pub type SharedExtensionPlanner = Arc<dyn ExtensionPlanner + Send + Sync>;
 
-/// Makes a [`RelationExec`] of each [`RelationNode`]. For sessions with a query planner of their own.
+/// Plans a [`RelationExec`] for each [`RelationNode`]. For sessions with their own query planner.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WorkloadExtensionPlanner;
 
@@ -54,7 +54,7 @@ impl ExtensionPlanner for WorkloadExtensionPlanner {
     }
 }
 
-/// The session's planner, taught our nodes.
+/// The session's planner, extended for our nodes.
 pub(crate) struct WorkloadQueryPlanner {
     before: Arc<dyn QueryPlanner + Send + Sync>,
     planners: Vec<SharedExtensionPlanner>,
@@ -86,8 +86,8 @@ fn has_node(plan: &LogicalPlan) -> Result<bool> {
     Ok(found)
 }
 
-/// The state with our planner around its own. `first` are asked before the CPU; without any, a state that has our planner stays
-/// as it is.
+/// The state with our planner around its own. `first` run before the CPU planner; if empty, a state that already has
+/// our planner is unchanged.
 pub(crate) fn with_planner(state: SessionState, first: Vec<SharedExtensionPlanner>) -> SessionState {
     let existing = Arc::clone(state.query_planner());
     let any: &dyn std::any::Any = existing.as_ref();

@@ -1,4 +1,4 @@
-//! Arguments of functions of relations: names of tables and columns, and constants.
+//! Arguments of table functions: table names, column names and constants.
 //!
 //! ```text
 //!   sessionize('clicks', ['user', 'device'], 'ts', 3600)
@@ -7,8 +7,8 @@
 //!               └─ table, view, 'schema.table' or 'SELECT …' ────────► LogicalPlan
 //! ```
 //!
-//! Waits    a table function is called while SQL is planned, and may not wait; catalogs in memory answer at once, others are asked on a
-//!          thread of their own.
+//! Waits    a table function is called during planning and must not wait; in-memory catalogs answer at once, others are
+//!          queried on a separate thread.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -25,10 +25,10 @@ use millpond::datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use super::FunctionError;
 use super::error::{caused, shown};
 
-/// So many names are listed in a message.
+/// Maximum number of names listed in a message.
 const LISTED: usize = 12;
 
-/// The arguments of one call.
+/// Arguments of one call.
 pub(crate) struct Arguments<'a> {
     function: &'static str,
     values: &'a [Expr],
@@ -36,7 +36,7 @@ pub(crate) struct Arguments<'a> {
 
 impl<'a> Arguments<'a> {
     /// # Errors
-    /// [`FunctionError::Count`] unless there are `least` to `most`.
+    /// [`FunctionError::Count`] unless there are `least` to `most` arguments.
     pub(crate) fn try_new(
         function: &'static str,
         usage: &'static str,
@@ -76,7 +76,7 @@ impl<'a> Arguments<'a> {
         text.ok_or_else(|| self.refused(index, argument, wanted))
     }
 
-    /// One string or a list of them.
+    /// One string, or a list of strings.
     pub(crate) fn texts(&self, index: usize, argument: &'static str) -> Result<Vec<String>> {
         const WANTED: &str = "a column's name, or a list of names: ['a', 'b']";
         let refused = || self.refused(index, argument, WANTED);
@@ -101,7 +101,7 @@ impl<'a> Arguments<'a> {
         integer.ok_or_else(|| self.refused(index, argument, wanted))
     }
 
-    /// An integer at or above `least`.
+    /// An integer of at least `least`.
     pub(crate) fn at_least(
         &self,
         index: usize,
@@ -134,19 +134,19 @@ impl<'a> Arguments<'a> {
         number.ok_or_else(|| self.refused(index, argument, wanted))
     }
 
-    /// Whether an argument that may be left out is there.
+    /// Whether an optional argument is present.
     pub(crate) fn has(&self, index: usize) -> bool {
         index < self.values.len()
     }
 
-    /// The relation that argument `index` names.
+    /// The relation named by argument `index`.
     pub(crate) fn relation(&self, index: usize, argument: &'static str, session: &dyn Session) -> Result<LogicalPlan> {
         let name = self.text(index, argument, "the name of a table or view, or a query, as a string")?;
         relation(self.function, name, session)
     }
 }
 
-/// The plan behind a name or a query.
+/// The plan of a name or a query.
 fn relation(function: &'static str, name: &str, session: &dyn Session) -> Result<LogicalPlan> {
     if let Some(plan) = table(name, session)? {
         return Ok(plan);
@@ -175,7 +175,7 @@ fn relation(function: &'static str, name: &str, session: &dyn Session) -> Result
 }
 
 fn table(name: &str, session: &dyn Session) -> Result<Option<LogicalPlan>> {
-    // First the name as it is; then as SQL would read it: in parts, and in lower case unless quoted.
+    // First the name as given; then as SQL parses it: in parts, and in lower case unless quoted.
     for reference in [TableReference::bare(name.to_string()), TableReference::from(name)] {
         if let Some(provider) = provider(&reference, session)? {
             return Ok(Some(LogicalPlanBuilder::scan(reference, provider_as_source(provider), None)?.build()?));
@@ -213,7 +213,7 @@ fn listed(names: Vec<String>) -> String {
     text
 }
 
-/// What a future gives; on a thread with a runtime of its own if it has to wait.
+/// Result of a future; if it has to wait, it runs on a separate thread with its own runtime.
 fn at_once<T: Send, F: Future<Output = Result<T>> + Send>(future: impl Fn() -> F + Send + Sync) -> Result<T> {
     if let Some(ready) = future().now_or_never() {
         return ready;
@@ -227,7 +227,7 @@ fn at_once<T: Send, F: Future<Output = Result<T>> + Send>(future: impl Fn() -> F
         .unwrap_or_else(|_| Err(DataFusionError::Internal("a catalog panicked while it was asked".to_string())))
 }
 
-/// The column that a name means.
+/// The column called `name`.
 pub(crate) fn column(function: &'static str, name: &str, plan: &LogicalPlan) -> Result<Expr> {
     let schema: &DFSchema = plan.schema();
     let exact: Vec<Column> = schema.columns().into_iter().filter(|column| column.name == name).collect();

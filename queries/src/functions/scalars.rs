@@ -1,12 +1,13 @@
-//! The scalar functions in SQL: from text to lists, and hashes.
+//! Scalar functions in SQL: from text to lists, and hashes.
 //!
 //! ```text
-//!   sentiment_hits('Good. Bad', 'any_lower')  ─►  [{sentence: 'good', sentiment: 'POS', word: 'good'}, {' bad', 'NEG', 'bad'}]
+//!   sentiment_hits('Good. Bad', 'any_lower')
+//!     ─►  [{sentence: 'good', sentiment: 'POS', word: 'good'}, {sentence: ' bad', sentiment: 'NEG', word: 'bad'}]
 //!   SELECT hit['word'] FROM (SELECT UNNEST(sentiment_hits(text)) AS hit FROM reviews)            one row per hit
 //! ```
 //!
-//! NULL    in, NULL out.   Rules and numbers   are constants, and checked when the query is planned.
-//! Types   any layout of text; dictionaries too. Lists hold `Utf8View`.
+//! NULL    input gives NULL.   Rules and numbers   must be constants, and are checked during planning.
+//! Types   any layout of text, including dictionaries. Lists contain `Utf8View`.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use super::ml::{NaiveBayesOptions, NgramHasher, murmur3_32};
 use super::text::views;
 use super::{Companies, FunctionError, Lexicon, SentenceRule, Sentiment, words};
 
-/// Which function.
+/// A scalar function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
     Sentences,
@@ -80,7 +81,7 @@ impl Kind {
         }
     }
 
-    /// The names of the arguments after the text, and whether they are numbers.
+    /// Names of the arguments after the text, and whether they are numbers.
     fn options(self) -> &'static [(&'static str, bool)] {
         match self {
             Self::Sentences => &[("rule", false)],
@@ -116,7 +117,7 @@ impl Kind {
     }
 }
 
-/// All scalar functions, over one lexicon and one recogniser.
+/// All scalar functions, over one lexicon and one recognizer.
 pub(crate) fn all(lexicon: &Arc<Lexicon>, companies: &Arc<Companies>) -> impl Iterator<Item = ScalarUDF> {
     let (lexicon, companies) = (Arc::clone(lexicon), Arc::clone(companies));
     Kind::ALL.into_iter().map(move |kind| {
@@ -129,14 +130,14 @@ pub(crate) fn all(lexicon: &Arc<Lexicon>, companies: &Arc<Companies>) -> impl It
     })
 }
 
-/// What a call takes a text apart into.
+/// Parts into which a call splits its text.
 pub(crate) enum Parts {
     Sentences(SentenceRule),
     Words,
     SentimentHits(Arc<Lexicon>, SentenceRule, Option<Sentiment>),
 }
 
-/// What a call of one of these functions takes its text apart into; `None` for the others.
+/// Parts into which a call of one of these functions splits its text; `None` for other functions.
 pub(crate) fn parts_of(call: &ScalarFunctionExpr) -> Option<Parts> {
     let function = call.fun().inner().downcast_ref::<TextFunction>()?;
     let constant = |argument: &Arc<dyn PhysicalExpr>| argument.downcast_ref::<Literal>().map(|one| one.value().clone());
@@ -174,7 +175,7 @@ impl Hash for TextFunction {
     }
 }
 
-/// The constant arguments after the text, with their defaults.
+/// Constant arguments after the text, with their defaults.
 #[derive(Default)]
 struct Options {
     rule: SentenceRule,
@@ -283,7 +284,7 @@ impl TextFunction {
     }
 }
 
-/// Where each row's list ends.
+/// End offset of each row's list.
 struct Lists(Vec<i32>);
 
 impl Lists {
@@ -325,7 +326,7 @@ impl ScalarUDFImpl for TextFunction {
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        // Constants that are still expressions are checked when they have become values.
+        // Constant expressions are checked later, when they have been evaluated.
         let constants = args.scalar_arguments.get(1..).unwrap_or_default();
         if constants.iter().all(Option::is_some) {
             self.options(constants)?;
@@ -363,7 +364,7 @@ impl ScalarUDFImpl for TextFunction {
         let wanted = if self.kind == Kind::Murmur3 { "TEXT or BYTEA" } else { "TEXT; CAST it to VARCHAR" };
         let mut types = vec![coerced(plain).ok_or_else(|| refused("its first argument", text, wanted))?];
         for (given, (argument, number)) in rest.iter().zip(options) {
-            // A constant stays as it is: a cast around it would hide that it is one.
+            // A constant is not cast, because a cast would hide that it is constant.
             types.push(match (number, given) {
                 (true, given) if given.is_integer() => given.clone(),
                 (true, _) => return Err(refused(argument, given, "an integer")),

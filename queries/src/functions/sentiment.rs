@@ -1,10 +1,11 @@
-//! Words that say whether somebody is pleased.
+//! Lexicon of words with a positive or negative sentiment.
 //!
 //! ```text
-//!   "good but sick." ─ words ─► good: POS    but: -    sick: NEG, POS       a word of both lists counts twice
+//!   "good but sick." ─ words ─► good: POS    but: -    sick: NEG, POS       a word in both lists counts twice
 //! ```
 //!
-//! Match   exact; the lists are lower case, so "Good" at the start of a sentence is none unless the text was made lower case.
+//! Match   exact; the lists are lower case, so "Good" at the start of a sentence matches only after conversion to lower
+//!         case.
 
 use std::collections::HashMap;
 
@@ -12,7 +13,7 @@ use millpond_data::gpu_bdb::lexicon;
 
 use super::{SentenceRule, words};
 
-/// What a word says.
+/// Sentiment of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Sentiment {
     Negative,
@@ -28,20 +29,20 @@ impl Sentiment {
         }
     }
 
-    /// The sentiment of that code.
+    /// The sentiment with that code.
     pub fn coded(code: &str) -> Option<Self> {
         [Self::Negative, Self::Positive].into_iter().find(|sentiment| sentiment.code() == code)
     }
 }
 
-/// Which words are positive, and which negative.
+/// Positive and negative words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lexicon {
-    /// For each word whether it is in the negative and in the positive list.
+    /// For each word, whether it is in the negative and in the positive list.
     words: HashMap<String, [bool; 2]>,
 }
 
-/// The workload's lists.
+/// The lists of the workload.
 impl Default for Lexicon {
     fn default() -> Self {
         Self::new(lexicon::POSITIVE, lexicon::NEGATIVE)
@@ -57,25 +58,27 @@ impl Lexicon {
         Self { words }
     }
 
-    /// What `word` says: nothing, one thing, or both, the negative first.
+    /// Sentiments of `word`: none, one, or both, the negative one first.
     pub fn sentiments(&self, word: &str) -> impl Iterator<Item = Sentiment> + use<> {
         let [negative, positive] = self.words.get(word).copied().unwrap_or_default();
         [negative.then_some(Sentiment::Negative), positive.then_some(Sentiment::Positive)].into_iter().flatten()
     }
 
-    /// Every word with its sentiments, in the order of the words.
+    /// Every word with its sentiments, sorted by word.
     pub fn rows(&self) -> Vec<(&str, Sentiment)> {
         let mut words: Vec<&str> = self.words.keys().map(String::as_str).collect();
         words.sort_unstable();
         words.into_iter().flat_map(|word| self.sentiments(word).map(move |sentiment| (word, sentiment))).collect()
     }
 
-    /// Calls `each` with the sentence, the sentiment and the word of every occurrence in `text`; `only` one sentiment if given.
+    /// Calls `each` with the sentence, the sentiment and the word of every occurrence in `text`, restricted to `only`
+    /// if given.
     ///
     /// ```
     /// use millpond_queries::functions::{Lexicon, SentenceRule, Sentiment};
     /// let mut found = vec![];
-    /// Lexicon::default().hits("Good shoes. A terrible box", SentenceRule::AnyLower, None, |sentence, sentiment, word| {
+    /// let text = "Good shoes. A terrible box";
+    /// Lexicon::default().hits(text, SentenceRule::AnyLower, None, |sentence, sentiment, word| {
     ///     found.push(format!("{sentence}: {word} {}", sentiment.code()));
     /// });
     /// assert_eq!(found, ["good shoes: good POS", " a terrible box: terrible NEG"]);

@@ -1,4 +1,4 @@
-//! Numbers the sessions of each key: a gap in time longer than allowed starts the next.
+//! Numbers the sessions of each key: a time gap above the limit starts a new session.
 //!
 //! ```text
 //!   gap 10      key   a   a   a   b   b   b          sorted by (key, time)
@@ -7,8 +7,8 @@
 //!         session_id  0   0   1   0   0   1
 //! ```
 //!
-//! NULL    rows without a key or a time belong to no session, and are dropped.
-//! Ties    rows of one time are in one session: the gap between them is zero.
+//! NULL    rows with a NULL key or time have no session and are dropped.
+//! Ties    rows with equal times are in one session: the gap between them is zero.
 //! Memory  the key and the time of the last row.
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::exec::Scan;
 use super::keys::{Keys, complete};
 use super::time;
 
-/// The state of one partition.
+/// State of one partition.
 pub(crate) struct Sessions {
     keys: Keys,
     columns: Vec<usize>,

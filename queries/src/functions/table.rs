@@ -1,8 +1,8 @@
-//! The functions of relations, and the word lists, as table functions in SQL.
+//! The table functions and the word lists in SQL.
 //!
 //! ```text
 //!   SELECT … FROM sessionize('clicks', 'user', 'ts', 3600) AS s WHERE s.user = 7
-//!                 └─ a view over a RelationNode: the optimiser sees through it, as through any view
+//!                 └─ a view over a RelationNode, which the optimizer expands like any view
 //! ```
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::ml::{KMeansOptions, LogisticOptions, NaiveBayesOptions};
 use super::relation::Arguments;
 use super::{Companies, KMeansOutput, Lexicon, LogisticOutput, calls};
 
-/// A function of relations, as SQL calls it.
+/// A table function in SQL.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum RelationFunction {
     Sessionize,
@@ -30,7 +30,7 @@ pub(crate) enum RelationFunction {
     NaiveBayes,
 }
 
-/// Every name in SQL.
+/// All names in SQL.
 pub(crate) const RELATION_FUNCTIONS: [(&str, RelationFunction); 10] = [
     ("sessionize", RelationFunction::Sessionize),
     ("basket_pairs", RelationFunction::BasketPairs),
@@ -93,7 +93,7 @@ fn last_n_before(args: &TableFunctionArgs) -> Result<LogicalPlan> {
     calls::last_n_before(input, &keys, &order, given.text(3, "anchor", COLUMN)?, n, within)
 }
 
-/// An option that counts something.
+/// An option that is a count.
 fn count(given: &Arguments, index: usize, name: &'static str, default: usize) -> Result<usize> {
     if !given.has(index) {
         return Ok(default);

@@ -1,13 +1,13 @@
-//! Sentences of a text, and words of a sentence.
+//! Splits a text into sentences, and a sentence into words.
 //!
 //! ```text
 //!   "Fine. Bad! Why? - no"   any_lower ─► [fine] [ bad] [ why] [ - no]       words of the last: [no]
-//!                            spaced    ─► [Fine] [Bad] [Why] [- no]          a terminator at the very end stays
+//!                            spaced    ─► [Fine] [Bad] [Why] [- no]          a terminator at the very end is kept
 //!                            stop      ─► [Fine] [ Bad! Why? - no]
 //! ```
 //!
-//! Empty   sentences and words are dropped; a sentence of blanks stays, and has no words.
-//! è       separates sentences wherever a rule knows `?` and `!`: terminators stand for it.
+//! Empty   sentences and words are dropped; a sentence of blanks is kept, and has no words.
+//! è       separates sentences in all rules except `stop`: the data has it in place of terminators.
 
 use std::fmt;
 
@@ -16,25 +16,25 @@ use millpond::datafusion::arrow::compute::cast;
 use millpond::datafusion::arrow::datatypes::DataType;
 use millpond::datafusion::error::Result;
 
-/// How a text is cut into sentences.
+/// Rule for splitting a text into sentences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum SentenceRule {
-    /// Lower case; at every `.`, `?` and `!`.
+    /// Converts to lower case, and splits at every `.`, `?` and `!`.
     #[default]
     AnyLower,
-    /// At every `.`, `?` and `!`.
+    /// Splits at every `.`, `?` and `!`.
     Any,
-    /// At `. `, `? ` and `! `, each with its blank.
+    /// Splits at `. `, `? ` and `! `, each including its blank.
     Spaced,
-    /// At every `.`.
+    /// Splits at every `.`.
     Stop,
 }
 
 impl SentenceRule {
     pub const ALL: [SentenceRule; 4] = [Self::AnyLower, Self::Any, Self::Spaced, Self::Stop];
 
-    /// The name in SQL.
+    /// Name in SQL.
     pub fn name(self) -> &'static str {
         match self {
             Self::AnyLower => "any_lower",
@@ -44,12 +44,12 @@ impl SentenceRule {
         }
     }
 
-    /// The rule of that name.
+    /// The rule called `name`.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|rule| rule.name() == name)
     }
 
-    /// Calls `each` with every sentence of `text`, in order.
+    /// Calls `each` for every sentence of `text`, in order.
     ///
     /// ```
     /// use millpond_queries::functions::SentenceRule;
@@ -92,7 +92,7 @@ impl fmt::Display for SentenceRule {
     }
 }
 
-/// Calls `each` with every word of `sentence`: cut at blanks, without `.` `,` `;` `-` and `"`.
+/// Calls `each` for every word of `sentence`: split at blanks, without `.` `,` `;` `-` and `"`.
 ///
 /// ```
 /// let mut found = vec![];
@@ -115,7 +115,7 @@ pub fn words(sentence: &str, mut each: impl FnMut(&str)) {
     }
 }
 
-/// A text column in one layout.
+/// A text column in the view layout.
 pub(crate) fn views(array: &ArrayRef) -> Result<StringViewArray> {
     Ok(cast(array, &DataType::Utf8View)?.as_string_view().clone())
 }

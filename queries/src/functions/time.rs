@@ -1,6 +1,6 @@
-//! Times as 64-bit numbers: integers as they are, timestamps in their own unit.
+//! Times as 64-bit numbers: integers unchanged, timestamps in their own unit.
 //!
-//! A distance is given in the unit of an integer column, and in seconds for a timestamp.
+//! A distance is in the unit of an integer column, and in seconds for a timestamp.
 
 use millpond::datafusion::arrow::array::{ArrayRef, AsArray, Int64Array};
 use millpond::datafusion::arrow::compute::{CastOptions, cast_with_options};
@@ -9,14 +9,14 @@ use millpond::datafusion::error::Result;
 
 use super::FunctionError;
 
-/// What [`fits`] takes, for messages.
+/// Description of the types in [`fits`], for messages.
 pub(crate) const WANTED: &str = "an integer or a TIMESTAMP; CAST it to BIGINT or TIMESTAMP";
 
 pub(crate) fn fits(data_type: &DataType) -> bool {
     data_type.is_integer() || matches!(data_type, DataType::Timestamp(..))
 }
 
-/// How many units of the column a unit of the distance is.
+/// Number of column units per unit of the distance.
 pub(crate) fn scale(data_type: &DataType) -> i128 {
     match data_type {
         DataType::Timestamp(TimeUnit::Millisecond, _) => 1_000,
@@ -26,12 +26,12 @@ pub(crate) fn scale(data_type: &DataType) -> i128 {
     }
 }
 
-/// The column's values.
+/// Values of the column.
 ///
 /// # Errors
-/// [`FunctionError::Value`] for an unsigned number beyond 2⁶³.
+/// [`FunctionError::Value`] for an unsigned number of 2⁶³ or more.
 pub(crate) fn values(function: &'static str, column: &str, array: &ArrayRef) -> Result<Int64Array> {
-    // A cast that is "safe" would make such a number NULL.
+    // A "safe" cast would convert such a number to NULL.
     let options = CastOptions { safe: false, ..CastOptions::default() };
     let cast = cast_with_options(array, &DataType::Int64, &options).map_err(|error| FunctionError::Value {
         function,

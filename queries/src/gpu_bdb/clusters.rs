@@ -1,4 +1,4 @@
-//! The reports of gpu-bdb q20, q25 and q26: what the clusters of customers are.
+//! Reports of gpu-bdb q20, q25 and q26: the customer clusters.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use millpond::datafusion::error::Result;
 
 use super::{StepOutput, Tables};
 
-/// Their number, the sum of squared distances to their centres, and the centres.
+/// Number of clusters, sum of squared distances to their centers, and the centers.
 pub(super) fn report(tables: &Tables) -> Result<StepOutput> {
     let clusters = tables.made("_clusters")?;
     let (labels, sizes, spreads) = (clusters.integers("label")?, clusters.integers("size")?, clusters.floats("wssse")?);

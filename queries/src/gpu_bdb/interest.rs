@@ -1,4 +1,4 @@
-//! The report of gpu-bdb q05: how well a model tells who is interested in a category.
+//! Report of gpu-bdb q05: quality of the model that predicts interest in a category.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use millpond::datafusion::error::Result;
 
 use super::{StepOutput, Tables};
 
-/// Precision, the area under the curve of the predictions, and the confusion matrix.
+/// Precision, area under the curve, and the confusion matrix.
 pub(super) fn report(tables: &Tables) -> Result<StepOutput> {
     let count = |name: &str| tables.answer.integers(name).map(|values| values.first().copied().unwrap_or(0));
     let share = |name: &str| tables.answer.floats(name).map(|values| values.first().copied().unwrap_or(f64::NAN));

@@ -1,11 +1,11 @@
-//! gpu-bdb queries where SQL ends: metrics of a model, and the texts that the workload asks for.
+//! Steps of gpu-bdb queries after their SQL: model metrics, and the required texts.
 //!
 //! ```text
 //!   q28.sql ─► rows (review, rating, prediction) ─► step ─► tables metrics, confusion · text "accuracy 0.886 …"
 //! ```
 //!
-//! Tables   a step sees the answer of the query's last statement and the tables that the statements before it made.
-//! Errors   a step that does not find the columns that it needs says which one.
+//! Tables   a step reads the answer of the last statement and the tables created by earlier statements.
+//! Errors   contain the name of a missing column.
 
 mod clusters;
 mod interest;
@@ -19,29 +19,29 @@ use millpond::datafusion::arrow::datatypes::{DataType, Float64Type, Int64Type, S
 use millpond::datafusion::arrow::record_batch::RecordBatch;
 use millpond::datafusion::error::{DataFusionError, Result};
 
-/// The rows of an answer, or of a table that a query has made.
+/// Rows of an answer, or of a table created by a query.
 #[derive(Debug, Clone)]
 pub struct Rows {
     pub schema: SchemaRef,
     pub batches: Vec<RecordBatch>,
 }
 
-/// What a query's statements gave: the answer, and the tables by name.
+/// Results of a query's statements: the answer, and the tables by name.
 #[derive(Debug, Clone)]
 pub struct Tables {
     pub answer: Rows,
     pub made: Vec<(String, Rows)>,
 }
 
-/// What a step adds.
+/// Additional results of a step.
 #[derive(Debug, Clone, Default)]
 pub struct StepOutput {
     pub tables: Vec<(String, Rows)>,
-    /// For people, with lines ended by `\n`.
+    /// Report for people; every line ends with a line feed.
     pub text: String,
 }
 
-/// What comes after a query's last statement.
+/// A function that runs after a query's last statement.
 pub type Step = fn(&Tables) -> Result<StepOutput>;
 
 /// The step of the query `id`, if it has one.

@@ -1,4 +1,4 @@
-//! The metrics of gpu-bdb q28: how well the text of a review tells its rating.
+//! Metrics of gpu-bdb q28: quality of the ratings predicted from review texts.
 //!
 //! ```text
 //!   rating 1 2 → NEG   3 → NEUT   4 5 → POS         truth × prediction ─► confusion ─► accuracy, macro precision
@@ -12,11 +12,11 @@ use super::{Rows, StepOutput, Tables, array};
 
 const CLASSES: [&str; 3] = ["NEG", "NEUT", "POS"];
 
-/// Two tables, `metrics` and `confusion` (rows are the truth), and both as a text.
+/// Two tables, `metrics` and `confusion` (rows are the truth), and both as text.
 pub(super) fn report(tables: &Tables) -> Result<StepOutput> {
     let (ratings, predictions) = (tables.answer.integers("pr_review_rating")?, tables.answer.texts("prediction")?);
     let mut confusion = [[0_i64; 3]; 3];
-    // Without reviews to learn from there are no predictions.
+    // Without training reviews there are no predictions.
     for (rating, prediction) in ratings.iter().zip(&predictions).filter(|(_, prediction)| !prediction.is_empty()) {
         let predicted = CLASSES.iter().position(|class| class == prediction);
         let unknown =
@@ -49,7 +49,7 @@ fn class_of(rating: i64) -> usize {
     }
 }
 
-/// Accuracy, and the mean precision of the classes; a class that is never predicted has precision 0.
+/// Accuracy, and the mean precision of the classes; a class without predictions has precision 0.
 fn metrics(confusion: &[[i64; 3]; 3]) -> (f64, f64) {
     let share = |part: i64, of: i64| if of == 0 { 0.0 } else { part as f64 / of as f64 };
     let right = (0..3).map(|class| confusion[class][class]).sum();

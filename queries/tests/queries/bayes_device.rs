@@ -1,4 +1,4 @@
-//! Naive Bayes on the device: the CPU's predictions, and where the CPU takes over, its answers.
+//! Naive Bayes on the device: predictions equal to the CPU's, and fallbacks to the CPU with its answers.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::support::{Numbers, plan, rows, table};
 
 const ROWS: usize = 240;
 
-/// Words of which some lean with the class, some are of no ASCII letters, and one is longer than a view.
+/// Words: some correlate with the class, some are not ASCII, and one is too long for an inline view.
 const WORDS: [&str; 12] =
     ["Good", "fine", "the", "THE", "bad", "awful,", "MÈRE", "日本", "sandwiches-of-the-day", "über", "a", "so"];
 
-/// Texts with classes of several types. Some have no text, some no class.
+/// Registers texts with classes of several types, some with a NULL text or a NULL class.
 pub fn register(session: &Millpond) {
     let mut numbers = Numbers(28);
     let classes: Vec<i64> = (0..ROWS).map(|_| numbers.below(3) as i64).collect();
@@ -68,7 +68,7 @@ async fn same_on_the_device(sql: &str, expected: &[Vec<String>], options: &[(&st
     assert_eq!(report.pool_used_bytes, 0, "{sql} with {options:?}");
 }
 
-/// Relations to train on and to judge, with the class column.
+/// A call over relations for training and prediction, with the class column.
 fn call(train: &str, test: &str, class: &str, options: &str) -> String {
     let (train, test) = (train.replace('\'', "''"), test.replace('\'', "''"));
     format!(
@@ -94,7 +94,7 @@ async fn predictions_are_the_cpus() {
     }
 }
 
-/// Classes that an expression makes, texts without a dictionary, the prediction joined and counted.
+/// Classes from an expression, texts without a dictionary, and predictions in a join and an aggregate.
 #[tokio::test]
 async fn what_is_predicted_goes_on_through_the_plan() {
     let train = "SELECT id, content || concat(' no. ', id) AS content, \
@@ -136,7 +136,7 @@ async fn odd_data_has_the_cpus_answers() {
         let sql = call(train, test, "class", "");
         same_on_the_device(&sql, &cpu_rows(&sql).await, &[("batch_rows", 2)]).await;
     }
-    // Letters whose lower case depends on their neighbours are the CPU's.
+    // Letters whose lower case depends on adjacent letters stay on the CPU.
     let sigma = odd("(1, 'ΟΔΟΣ ΣΟΦΟΣ', 'a'), (2, 'οδος', 'b'), (3, 'İstanbul', 'c')");
     let sql = call(&sigma, &sigma, "class", "");
     let found = answer(&sim(Fallback::Allow, &[]), &sql).await;
@@ -153,7 +153,7 @@ async fn what_stays_on_the_cpu_has_a_reason() {
         assert!(text.contains("naive_bayes has no device form: classes of type"), "{text}");
         assert_eq!(rows(&answer(&sim, &sql).await.batches, true), cpu_rows(&sql).await, "{sql}");
     }
-    // More classes than a text is compared with.
+    // More classes than the device compares.
     let many = "SELECT a.id * 1000 + b.id AS id, a.content, a.id * 1000 + b.id AS class FROM reviews AS a CROSS JOIN reviews AS b \
                 WHERE b.id < 8";
     let sql = call(many, TEST, "class", "").replace("ORDER BY id, prediction, class", "ORDER BY id, prediction");

@@ -1,4 +1,4 @@
-//! What is refused, with which words; and what names may be.
+//! Rejected calls with their messages, and valid forms of names.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
-//! Sessions, pairs and earlier rows on the simulated device, against the same functions on the CPU.
+//! Sessions, pairs and earlier rows on the simulated device, compared with the CPU forms.
 //!
 //! ```text
-//!   random rows of many types, NULLs, ties ─┬─ the CPU's functions ──────────────────────────────┐
-//!                                           └─ the device's, extents of 3, 30 and 100 rows ──────┴─► the same rows, nothing left
+//!   random rows of many types, NULLs, ties ─┬─ CPU form ───────────────────────────────────────┐
+//!                                           └─ device form, extents of 3, 30 and 100 rows ────┴─► equal rows, no leaks
 //! ```
 
 use std::collections::BTreeMap;
@@ -43,7 +43,7 @@ fn all_on_the_device(report: &QueryReport) -> bool {
     report.launches > 0 && report.operators_on_device == report.operators && report.notes.is_empty()
 }
 
-/// Tasks of a query end on their own; then no byte of the device is in use, and it has found nothing.
+/// Waits until the tasks of a query have ended; then the device must have no bytes in use and no findings.
 async fn nothing_is_left(session: &Millpond, what: &str) {
     let wait = async {
         while session.pool_used_bytes() > 0 {
@@ -55,7 +55,7 @@ async fn nothing_is_left(session: &Millpond, what: &str) {
     assert_eq!(findings, Vec::<String>::new(), "{what}");
 }
 
-/// A table `t` of so many rows, with NULLs and ties in all columns but `id`.
+/// Registers a table `t` of `count` rows, with NULLs and ties in all columns except `id`.
 fn register(context: &SessionContext, count: usize, seed: u64) {
     let mut numbers = Numbers(seed);
     let mut some = |of: u64| -> Vec<Option<i64>> {
@@ -122,7 +122,7 @@ fn all() -> impl Iterator<Item = &'static str> {
     SESSIONS.into_iter().chain(PAIRS).chain(BEFORE)
 }
 
-/// The answers of the CPU's functions over a table of so many rows.
+/// Answers of the CPU forms over a table of `count` rows.
 async fn expected(count: usize, seed: u64) -> BTreeMap<&'static str, Vec<Vec<String>>> {
     let cpu = session(DeviceChoice::Cpu, Fallback::Allow, &[]);
     register(cpu.context(), count, seed);
@@ -142,7 +142,7 @@ async fn the_device_gives_what_the_cpu_gives() {
         let sim = strict(&[("batch_rows", batch_rows), ("debug_sim_seed", seed as usize)]);
         register(sim.context(), count, seed);
         for (sql, expected) in expected {
-            // The second run takes over what the first one has asked the device.
+            // The second run reuses results that the first one has read back from the device.
             for run in ["first", "second"] {
                 let found = answer(&sim, sql).await;
                 assert_eq!(rows(&found.batches, false), expected, "{sql}, {run} run, {count} rows");
@@ -178,7 +178,7 @@ async fn few_rows_no_rows_and_no_keys() {
     }
 }
 
-/// Strings that have no dictionary are compared byte by byte.
+/// Strings without a dictionary are compared by their bytes.
 #[tokio::test]
 async fn strings_without_a_dictionary_are_keys() {
     let expected = expected(250, 5).await;
@@ -190,7 +190,7 @@ async fn strings_without_a_dictionary_are_keys() {
     nothing_is_left(&sim, "texts").await;
 }
 
-/// One key with all rows, each row its own key, times at both ends of their type.
+/// One key for all rows, a distinct key for each row, and times at both limits of their type.
 #[tokio::test]
 async fn large_keys_single_rows_and_the_ends_of_times() {
     let count = 1_500i64;
@@ -229,7 +229,7 @@ async fn large_keys_single_rows_and_the_ends_of_times() {
     nothing_is_left(&sim, "large keys").await;
 }
 
-/// What the CPU's functions promise of the order holds on the device, where nothing sorts again.
+/// The device keeps the order that the CPU form declares, without another sort.
 #[tokio::test]
 async fn sessions_and_pairs_come_in_the_order_that_is_promised() {
     let (cpu, sim) = (session(DeviceChoice::Cpu, Fallback::Allow, &[]), strict(&[("batch_rows", 30)]));
@@ -247,7 +247,7 @@ async fn sessions_and_pairs_come_in_the_order_that_is_promised() {
         let text = plan(&sim, sql).await;
         assert!(!text.contains("Sort"), "{text}");
     }
-    // Of two orders a border tells one; whoever counts on the other gets the CPU's function.
+    // A border can express only one of two orders; a query that needs both gets the CPU form.
     let allowed = session(DeviceChoice::Sim, Fallback::Allow, &[("batch_rows", 30)]);
     register(allowed.context(), 400, 9);
     for sql in [
@@ -258,7 +258,7 @@ async fn sessions_and_pairs_come_in_the_order_that_is_promised() {
         let (expected, found) = (answer(&cpu, sql).await, answer(&allowed, sql).await);
         assert_eq!(rows(&found.batches, false), rows(&expected.batches, false), "{sql}");
     }
-    // Another order is made by a sort above.
+    // Another order needs a sort above.
     let text = plan(&sim, "SELECT k, t FROM sessionize('t', 'k', 't', 100) ORDER BY t, k").await;
     assert!(text.contains("DeviceSortExec"), "{text}");
 }
@@ -291,7 +291,7 @@ async fn explain_prints_their_device_nodes() {
     assert!(rows(&answer(&sim, sql).await.batches, true).concat().join("\n").contains("DeviceBasketPairsExec"));
 }
 
-/// The compiled kernels of the family, each by a function.
+/// Every kernel of the image is launched by some function.
 #[tokio::test]
 async fn every_kernel_is_launched() {
     let sim = strict(&[]);
@@ -306,7 +306,7 @@ async fn every_kernel_is_launched() {
     assert!(kernels.iter().all(|kernel| launched.contains_key(*kernel)), "{launched:?}");
 }
 
-/// Sessions that two sides of a join ask for are found once.
+/// Sessions that both sides of a join need are computed once.
 #[tokio::test]
 async fn what_is_asked_twice_is_found_once() {
     let (cpu, sim) = (session(DeviceChoice::Cpu, Fallback::Allow, &[]), strict(&[]));
@@ -362,7 +362,7 @@ async fn what_stays_on_the_cpu_has_a_reason() {
     assert!(error.to_string().contains("0 or more"), "{error}");
 }
 
-/// Queries of each function, with what is above and below them.
+/// Queries of each function with operators above and below it.
 const SOME: [&str; 4] = [SESSIONS[0], SESSIONS[6], PAIRS[4], BEFORE[1]];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -419,7 +419,7 @@ async fn in_short_memory_answers_are_the_same() {
     assert!(fitted > 0, "no query took less than its peak");
 }
 
-/// A query that nobody waits for any more lets go of everything, wherever it was.
+/// A dropped query releases everything, at any point of its run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_query_that_is_dropped_leaves_nothing() {
     for sql in SOME {

@@ -1,4 +1,4 @@
-//! Functions in the middle of plans whose other parts run on the device.
+//! Functions inside plans whose other parts run on the device.
 //!
 //! ```text
 //!   aggregate          device ──┐
@@ -43,14 +43,14 @@ fn register(session: &Millpond) {
     table(session.context(), "item", 1, columns);
 }
 
-/// Functions of clicks among other operators: one device subtree.
+/// Click functions among other operators in one device subtree.
 #[tokio::test]
 async fn clicks_are_joined_grouped_and_paired_on_the_device_alone() {
     let (cpu, sim) = (session_on(DeviceChoice::Cpu, 3, 256), session_on(DeviceChoice::Sim, 3, 256));
     register(&cpu);
     register(&sim);
     for sql in [
-        // q30's shape: join, sessions, distinct, pairs, count.
+        // Structure of q30: join, sessions, distinct, pairs, count.
         "SELECT kind_1, kind_2, COUNT(*) AS cnt FROM basket_pairs(
              'SELECT DISTINCT usr, session_id, kind FROM sessionize(
                   ''SELECT usr, ts, kind FROM clicks JOIN item ON itm = i_itm WHERE usr IS NOT NULL'', ''usr'', ''ts'', 900)',
@@ -97,7 +97,7 @@ async fn what_is_below_and_above_runs_on_the_device_and_answers_are_equal() {
     }
 }
 
-/// The engine is told of the functions when they are registered: none may count as a node that passes rows on.
+/// Registration makes the functions known to the engine: none may count as a node that only passes rows on.
 #[tokio::test]
 async fn a_function_on_the_cpu_is_a_fallback() {
     let sim = session_on(DeviceChoice::Sim, 3, 256);

@@ -1,4 +1,4 @@
-//! UNNEST of `sentences`, `words` and `sentiment_hits` on the device against the functions on the CPU.
+//! UNNEST of `sentences`, `words` and `sentiment_hits` on the device, compared with the CPU.
 //!
 //! ```text
 //!   texts (dictionary or none) ──► device = sim, fallback = error ──┐
@@ -18,7 +18,7 @@ use crate::support::{Numbers, plan, rows, table};
 
 const ROWS: usize = 240;
 
-/// Pieces of texts: words of the lists and of none, separators, characters of one to four bytes.
+/// Parts of texts: words in and outside the lists, separators, characters of one to four bytes.
 const PIECES: [&str; 26] = [
     "good",
     "Good",
@@ -48,7 +48,7 @@ const PIECES: [&str; 26] = [
     "😀",
 ];
 
-/// Texts of many lengths, with NULLs and empty ones; `plain` ones have no letter that two ways of lower case could differ in.
+/// A text of some length, NULL or empty; `plain` texts have only letters whose lower case is unambiguous.
 fn text(numbers: &mut Numbers, row: usize) -> Option<String> {
     let pieces = match row % 50 {
         7 => return None,
@@ -59,7 +59,7 @@ fn text(numbers: &mut Numbers, row: usize) -> Option<String> {
     Some((0..pieces).map(|_| PIECES[numbers.below(PIECES.len() as u64) as usize]).collect())
 }
 
-/// Texts that differ, few of them in many rows, and a key.
+/// Registers distinct texts, a few texts in many rows, and a key.
 fn register(session: &Millpond) {
     let mut numbers = Numbers(3);
     let texts: Vec<Option<String>> = (0..ROWS).map(|row| text(&mut numbers, row)).collect();
@@ -122,7 +122,7 @@ fn all_on_the_device(report: &QueryReport) -> bool {
     report.launches > 0 && report.operators_on_device == report.operators && report.notes.is_empty()
 }
 
-/// The fields of all hits of a column, with what else is asked for.
+/// Selects the fields of all hits of a call, with other columns and clauses.
 fn hits(columns: &str, call: &str, rest: &str) -> String {
     let fields = "hit['sentence'] AS sentence, hit['sentiment'] AS sentiment, hit['word'] AS word";
     format!("SELECT {columns}, {fields} FROM (SELECT *, UNNEST({call}) AS hit FROM reviews {rest})")
@@ -179,9 +179,9 @@ async fn every_layout_and_rule_gives_what_the_cpu_gives() {
     for (number, sql) in queries().into_iter().enumerate() {
         let expected = cpu_rows(&sql).await;
         assert_eq!(expected.is_empty(), sql.contains("(none") || sql.contains("400"), "{sql}");
-        // Two of them for each query, in turn.
+        // Two settings per query, in turn.
         for options in [settings[number % 2], settings[2 + number / 2 % 2]] {
-            // What both sides of a union give is codes of one dictionary.
+            // Both sides of a union share one dictionary.
             if sql.contains("UNION") && options.iter().any(|(name, _)| *name == "debug_dictionary_values") {
                 continue;
             }
@@ -190,7 +190,7 @@ async fn every_layout_and_rule_gives_what_the_cpu_gives() {
             let found = sim.execute(&sql).await.unwrap_or_else(|error| panic!("{what}: {error}"));
             same(&sql, &what, &expected, &found);
             assert!(all_on_the_device(&found.report), "{what}: {:?}", found.report);
-            // Columns that stay, and answers that were waited for once.
+            // Resident columns, and results kept from the first run.
             same(&sql, &what, &expected, &answer(&sim, &sql).await);
             let findings = sim.engine().expect("a device").take_findings();
             assert!(findings.is_empty() && found.report.pool_used_bytes == 0, "{what}: {findings:?}");
@@ -247,7 +247,7 @@ async fn what_has_no_device_form_stays_with_a_reason() {
     }
 }
 
-/// A letter whose lower case is longer, or depends on its neighbours, is the CPU's where there is no dictionary.
+/// A letter whose lower case is longer or depends on adjacent letters stays on the CPU without a dictionary.
 #[tokio::test]
 async fn letters_that_the_device_cannot_make_lower_are_the_cpus() {
     for letters in ["İ", "ΑΣ.", "ẞ", "Ⱥ"] {

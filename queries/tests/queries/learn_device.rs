@@ -1,4 +1,5 @@
-//! Functions that learn on the device: the CPU's answers to the last bit, and where the CPU takes over, its errors.
+//! Machine learning on the device: answers equal to the CPU's to the last bit, and fallbacks to the CPU with its
+//! errors.
 
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ fn doubles(values: impl IntoIterator<Item = Option<f64>>) -> ArrayRef {
     Arc::new(values.into_iter().collect::<Float64Array>())
 }
 
-/// Rows in three heaps, in no order; `odd` has what cannot be learnt from.
+/// Registers unordered rows in three clusters; `odd` has values that cannot be learned from.
 fn register(session: &Millpond) {
     let mut numbers = Numbers(11);
     let mut values = |scale: f64| -> Vec<f64> {
@@ -87,7 +88,7 @@ async fn cpu_rows(sql: &str) -> Vec<Vec<String>> {
     rows(&answer(&session(DeviceChoice::Cpu, Fallback::Allow, &[]), sql).await.batches, sql.contains("ORDER BY"))
 }
 
-/// Floats are compared as they are printed: with as many digits as tell them from all others.
+/// Floats are compared in their shortest exact decimal form.
 async fn same_on_the_device(sql: &str, expected: &[Vec<String>], options: &[(&str, usize)]) {
     let sim = session(DeviceChoice::Sim, Fallback::Error, options);
     let found = answer(&sim, sql).await;
@@ -113,7 +114,7 @@ async fn answers_are_the_cpus_to_the_last_bit() {
 #[tokio::test]
 async fn few_rows_equal_rows_and_one_class_have_the_cpus_answers() {
     for sql in [
-        // Fewer rows than clusters; rows that are all equal; none.
+        // Fewer rows than clusters; only equal rows; no rows.
         "SELECT * FROM kmeans_centers('SELECT * FROM odd WHERE id < 3', 'id', 'fine', 8)",
         "SELECT * FROM kmeans('SELECT * FROM odd WHERE id < 3', 'id', 'fine', 8)",
         "SELECT * FROM kmeans('odd', 'id', ['same', 'one'], 3)",
@@ -239,7 +240,7 @@ fn list(value: &Value) -> Vec<f64> {
     value.as_array().expect("a list").iter().map(|value| value.as_f64().expect("a number")).collect()
 }
 
-/// Columns `x0`, `x1` … of values that lie row after row.
+/// Columns `x0`, `x1` … of row-major values.
 fn columns(values: &[f64], width: usize) -> Vec<(String, ArrayRef)> {
     let column = |column: usize| doubles(values.iter().skip(column).step_by(width).map(|value| Some(*value)));
     (0..width).map(|index| (format!("x{index}"), column(index))).collect()

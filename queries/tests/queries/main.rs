@@ -1,4 +1,5 @@
-//! The functions of the workload against independent answers: row-by-row code, plain SQL, and vectors of an established library.
+//! The workload functions compared with independent answers: row-by-row code, plain SQL, and results of an established
+//! library.
 
 mod bayes_device;
 mod calls;

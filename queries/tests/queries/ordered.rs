@@ -1,8 +1,8 @@
-//! Sessions, pairs and earlier rows against row-by-row code.
+//! Sessions, pairs and earlier rows compared with row-by-row code.
 //!
 //! ```text
 //!   random rows with NULLs and ties ─┬─ SQL, for several partitions and batch sizes ──┐
-//!                                    └─ a loop over sorted rows, written here ────────┴─► the same rows
+//!                                    └─ a loop over sorted rows in this file ──────────┴─► equal rows
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ fn clicks(count: usize) -> Vec<Click> {
     let mut numbers = Numbers(11);
     let mut clicks = vec![];
     for _ in 0..count {
-        // Few users and times, so that ties and gaps of exactly 100 are frequent; user 3 has a third of all clicks.
+        // Few users and times, so that ties and gaps of exactly 100 are frequent; a third of all clicks is of user 3.
         let user =
             [Some(1), Some(2), Some(3), Some(3), Some(3), Some(7), Some(8), None, Some(-5)][numbers.below(9) as usize];
         let time = (numbers.below(20) > 0).then(|| (numbers.below(300) * 50) as i64);
@@ -52,7 +52,7 @@ fn text(values: &[Option<i64>]) -> Vec<String> {
     values.iter().map(|value| value.map_or("NULL".to_string(), |value| value.to_string())).collect()
 }
 
-/// Each click that has a user and a time, with its session: sort, then one pass.
+/// Each click with a user and a time, and its session: one pass after a sort.
 fn sessions(clicks: &[Click], gap: i64) -> Vec<(i64, i64, i64, Option<i64>, i64)> {
     let mut known: Vec<(i64, i64, i64, Option<i64>)> =
         clicks.iter().filter_map(|(user, time, item, sale)| Some(((*user)?, (*time)?, *item, *sale))).collect();
@@ -106,7 +106,7 @@ async fn keys_may_be_several_columns_and_of_any_kind() {
     let columns: Vec<(&str, ArrayRef)> =
         vec![("device", Arc::new(device)), ("who", Arc::new(user)), ("at", Arc::new(time))];
     table(session.context(), "visits", 2, columns);
-    // Seconds, for a timestamp: 60 s continue a session, 60.001 s do not.
+    // A timestamp gap is in seconds: 60 s continue a session, 60.001 s do not.
     let sql = "SELECT device, who, session_id FROM sessionize('visits', ['device', 'who'], 'at', 60)";
     let expected = [["pc", "1", "0"], ["pc", "1", "1"], ["tv", "1", "0"], ["tv", "1", "0"], ["tv", "2", "0"]]
         .map(|row| row.map(str::to_string).to_vec());
@@ -134,7 +134,7 @@ async fn times_at_the_ends_of_their_type_do_not_overflow() {
     );
 }
 
-/// Each pair of a group's distinct elements.
+/// Each pair of distinct elements in a group.
 fn pairs(clicks: &[Click]) -> Vec<(i64, i64, i64)> {
     let mut groups: BTreeMap<i64, BTreeSet<i64>> = BTreeMap::new();
     for (_, time, item, _) in clicks {
@@ -195,7 +195,7 @@ async fn one_group_may_be_far_larger_than_a_batch() {
     assert_eq!(found, [["44850", "e000", "e299", "0"].map(str::to_string).to_vec()]);
 }
 
-/// For each buy the up to `n` clicks before it of its user, by (time, sale or 0, item).
+/// For each purchase, up to `n` earlier clicks of its user, by (time, sale or 0, item).
 fn before(clicks: &[Click], n: usize, within: Option<i64>) -> Vec<Vec<Option<i64>>> {
     let mut users: BTreeMap<i64, Vec<(Option<i64>, i64, i64)>> = BTreeMap::new();
     for (user, time, item, sale) in clicks {

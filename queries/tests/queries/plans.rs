@@ -1,4 +1,4 @@
-//! How plans look and behave: names in EXPLAIN, what moves below, what is required, memory, metrics, cancelling.
+//! Plans of the functions: EXPLAIN names, pushdown, requirements, memory, metrics, cancellation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +35,7 @@ async fn logical(session: &Millpond, sql: &str) -> String {
     frame.into_optimized_plan().expect("optimises").display_indent().to_string()
 }
 
-/// The line that begins with `name`, and what is below it.
+/// The plan text from the first occurrence of `name`.
 fn below<'a>(plan: &'a str, name: &str) -> &'a str {
     let start = plan.find(name).unwrap_or_else(|| panic!("{name} is not in\n{plan}"));
     &plan[start..]
@@ -168,7 +168,7 @@ async fn metrics_count_rows_and_time() {
     let metrics = found.metrics().expect("it has metrics").aggregate_by_name();
     assert_eq!(metrics.output_rows(), Some(500));
     assert!(metrics.elapsed_compute().is_some_and(|time| time > 0));
-    // A second run of the same plan starts anew.
+    // A second run of a plan starts from a clean state.
     let again = collect(reset_plan_states(plan).expect("resets"), session.context().task_ctx()).await.expect("runs");
     assert_eq!(rows(&again, false).len(), 500);
 }
@@ -191,7 +191,7 @@ async fn what_is_kept_is_counted_and_an_end_of_memory_is_an_error() {
         Millpond::builder().with_device(DeviceChoice::Cpu).with_config(config).with_runtime_env(Arc::clone(&runtime));
     let session = session.build().expect("opens");
     functions::register(session.context()).expect("registered");
-    // One group of many elements, in order already: no sort needs memory, but the group does.
+    // One group of many sorted elements: no sort needs memory, but the group does.
     session
         .context()
         .sql("CREATE VIEW one AS SELECT 1 AS g, value AS e FROM generate_series(1, 100000)")
@@ -219,9 +219,9 @@ async fn a_dropped_query_ends_and_gives_back_what_it_held() {
         .expect("runs");
     let memory = Arc::clone(&session.context().runtime_env().memory_pool);
     for (sql, batches) in [
-        // Some 1.5 million pairs; two batches are looked at.
+        // About 1.5 million pairs; two batches are read.
         ("SELECT * FROM basket_pairs('wide', 'g', 'e')", 2),
-        // 60,000 clusters, 1,000 rounds, 100 times: days.
+        // 60,000 clusters, 1,000 iterations, 100 restarts: this would run for days.
         ("SELECT * FROM kmeans('wide', 'e', 'g', 60000, 1000, 100)", 0),
     ] {
         let plan = session.context().sql(sql).await.expect("plans").create_physical_plan().await.expect("plans");
@@ -229,7 +229,7 @@ async fn a_dropped_query_ends_and_gives_back_what_it_held() {
         for _ in 0..batches {
             stream.next().await.expect("more rows").expect("no error");
         }
-        // What is fitted is held while it is.
+        // A fit reserves its memory while it runs.
         while batches == 0 && memory.reserved() == 0 {
             assert!(futures::poll!(stream.next()).is_pending(), "{sql}: it ends by itself");
             tokio::task::yield_now().await;
@@ -242,7 +242,7 @@ async fn a_dropped_query_ends_and_gives_back_what_it_held() {
     // The runtime waits for its blocking threads: the test ends only if the fit has stopped.
 }
 
-/// Plans sessions in a way of its own, and leaves the others alone.
+/// Plans sessions itself, and passes other nodes on.
 struct Mine(AtomicBool);
 
 #[async_trait]

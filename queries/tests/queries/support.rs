@@ -1,4 +1,4 @@
-//! Sessions, data and rows for the tests.
+//! Sessions, data and rows for tests.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use millpond::datafusion::prelude::{SessionConfig, SessionContext};
 use millpond::{DeviceChoice, Millpond};
 use millpond_queries::functions;
 
-/// A session with the functions.
+/// A session with the functions registered.
 pub fn session_on(device: DeviceChoice, partitions: usize, batch_rows: usize) -> Millpond {
     let config = SessionConfig::new().with_target_partitions(partitions).with_batch_size(batch_rows);
     let session = Millpond::builder()
@@ -27,12 +27,12 @@ pub fn session() -> Millpond {
     session_on(DeviceChoice::Cpu, 3, 64)
 }
 
-/// Registers `columns` as a table of `partitions` partitions of small batches.
+/// Registers `columns` as a table of `partitions` partitions with small batches.
 pub fn table(context: &SessionContext, name: &str, partitions: usize, columns: Vec<(&str, ArrayRef)>) {
     let columns = columns.into_iter().map(|(name, column)| (name, column, true));
     let batch = RecordBatch::try_from_iter_with_nullable(columns).expect("columns have one length");
     let mut parts = vec![vec![]; partitions.max(1)];
-    // Rows are dealt out in pieces of 10, so that keys are spread over partitions and batches.
+    // Rows are distributed in slices of 10, so that keys are spread over partitions and batches.
     for (piece, start) in (0..batch.num_rows()).step_by(10).enumerate() {
         let length = 10.min(batch.num_rows() - start);
         parts[piece % partitions.max(1)].push(batch.slice(start, length));
@@ -72,7 +72,7 @@ pub async fn query(session: &Millpond, sql: &str) -> Vec<Vec<String>> {
     }
 }
 
-/// The message of a query that must fail, in planning or in running.
+/// Message of a query that must fail during planning or execution.
 pub async fn refusal(session: &Millpond, sql: &str) -> String {
     match batches(session, sql).await {
         Ok(batches) => panic!("{sql} gave {:?}", rows(&batches, true)),
@@ -87,7 +87,7 @@ pub async fn plan(session: &Millpond, sql: &str) -> String {
     millpond::datafusion::physical_plan::displayable(plan.as_ref()).indent(false).to_string()
 }
 
-/// Numbers that look random and are the same everywhere.
+/// Pseudo-random numbers, equal on every machine.
 pub struct Numbers(pub u64);
 
 impl Numbers {

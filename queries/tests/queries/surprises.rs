@@ -1,6 +1,7 @@
-//! Functions that learn, cut sessions and look for words take over what earlier runs have found, and it is checked before rows leave.
+//! Machine learning, sessions and text functions reuse results of earlier runs; these are verified before rows are
+//! returned.
 //!
-//!   fed ─► stored, asked ─► taken over, every n-th wrong ─► another attempt ─► the CPU's answer, and a table of the same rows
+//!   run ─► stored, read back ─► reused, every n-th wrong ─► another attempt ─► the CPU's answer and an equal table
 
 use millpond::{DeviceChoice, Fallback};
 
@@ -10,7 +11,7 @@ use crate::support::rows;
 
 const SOME: &str = "SELECT * FROM points WHERE x > 20 AND n < 50";
 
-/// Functions over rows of which no statistics know how many there are.
+/// Functions over rows whose number no statistics contain.
 fn statements() -> Vec<String> {
     let known = "SELECT * FROM reviews WHERE length(content) > 3 AND id % 5 <> 0";
     let asked = "SELECT * FROM reviews WHERE length(content) > 3 AND id % 5 = 0";
@@ -46,7 +47,7 @@ async fn what_functions_learn_is_checked() {
     for each in [1, 2] {
         let sim = open(DeviceChoice::Sim, &[("debug_surprises", each)]);
         for (sql, expected) in &expected {
-            // Small tables in memory are stored when they are seen a second time.
+            // A small in-memory table is stored at its second use.
             for run in 0..3 {
                 let found = answer(&sim, sql).await;
                 assert_eq!(&rows(&found.batches, false), expected, "each {each}, run {run}: {sql}");

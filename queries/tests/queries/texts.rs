@@ -1,8 +1,8 @@
-//! Text functions against the plain SQL of the specification, run by a DataFusion that has none of ours.
+//! Text functions compared with the plain SQL of the specification, run by DataFusion without our functions.
 //!
 //! ```text
 //!   random reviews ─┬─ unnest(string_to_array(replace(lower(…)))) …   plain DataFusion ──┐
-//!                   └─ unnest(sentiment_hits(…))                      our functions ─────┴─► the same rows
+//!                   └─ unnest(sentiment_hits(…))                      our functions ─────┴─► equal rows
 //! ```
 
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use millpond_queries::functions::{Companies, Lexicon, Registration};
 
 use crate::support::{Numbers, query, refusal, rows, session, table};
 
-/// Reviews of pieces that matter: separators, deleted marks, lexicon words in every case, blanks, tabs, letters beyond ASCII.
+/// Reviews from parts with special roles: separators, deleted marks, lexicon words in any case, blanks, tabs, non-ASCII
+/// letters.
 fn reviews(count: usize) -> Vec<Option<String>> {
     const PIECES: [&str; 38] = [
         "good",
@@ -79,7 +80,7 @@ fn register(context: &SessionContext, reviews: &[Option<String>]) {
     table(context, "reviews", 2, columns);
 }
 
-/// A session of ours, and one that has nothing but the word lists as plain tables.
+/// One of our sessions, and a plain one with only the word lists as tables.
 async fn both() -> (Millpond, SessionContext) {
     let (session, plain) = (session(), SessionContext::new());
     let reviews = reviews(600);
@@ -154,7 +155,7 @@ async fn sentiment_hits_are_those_of_the_specification_in_sql() {
             query(&session, &format!("SELECT id, hit['sentence'], hit['sentiment'], hit['word'] FROM ({negative})"))
                 .await;
         assert_eq!(found, expected.iter().filter(|row| row[2] == "NEG").cloned().collect::<Vec<_>>());
-        // The same in three steps.
+        // The query in three steps.
         let steps = format!(
             "WITH sent AS (SELECT id, UNNEST(sentences(content, '{rule}')) AS sentence FROM reviews),
              wordt AS (SELECT id, sentence, UNNEST(words(sentence)) AS word FROM sent)
@@ -172,7 +173,7 @@ async fn sentiment_hits_are_those_of_the_specification_in_sql() {
 
 #[tokio::test]
 async fn names_of_the_gazetteer_are_found_where_sql_finds_them() {
-    // Names between lower-case words, once per sentence: there the rules and a search for the text agree.
+    // Names between lower-case words, once per sentence: here the rules agree with a plain text search.
     let (session, plain) = (session(), both().await.1);
     let companies = Companies::default();
     let mut numbers = Numbers(8);
@@ -284,7 +285,7 @@ async fn slopes_are_those_of_the_specification_in_sql() {
     let data: Vec<(i64, i64, f64)> =
         (0..400).map(|i| (i % 7, 37_134 + numbers.below(365) as i64, numbers.below(100_000) as f64 / 100.0)).collect();
     let mut data: Vec<(i64, i64, f64)> = data.into_iter().filter(|(group, _, _)| *group > 0).collect();
-    // A group with one day has no slope; one with one day twice neither.
+    // A group with one day has no slope, nor does one with two rows of one day.
     data.extend([(10, 37_200, 5.0), (11, 37_200, 5.0), (11, 37_200, 7.5)]);
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("g", Arc::new(data.iter().map(|row| Some(row.0)).collect::<Int64Array>())),

@@ -202,9 +202,8 @@ mod tests {
     #[test]
     fn words_have_their_colours_and_letters_stay() {
         let text = "select a, 'it''s', 1.5 -- x\nFROM t";
-        let expected = format!(
-            "{BOLD}select{RESET} a, {MAGENTA}'it''s'{RESET}, 1.5 {DIM}-- x\n{RESET}{BOLD}FROM{RESET} t"
-        );
+        let expected =
+            format!("{BOLD}select{RESET} a, {MAGENTA}'it''s'{RESET}, 1.5 {DIM}-- x\n{RESET}{BOLD}FROM{RESET} t");
         assert_eq!(coloured(text), expected);
         assert_eq!(coloured("SELECT 'op"), format!("{BOLD}SELECT{RESET} {MAGENTA}'op{RESET}"));
         for text in ["SELECT \"open", "SELECT \"select\", é, $$x$$ /* c */;", "", "SELECT E'a\\n'"] {

@@ -1,4 +1,5 @@
-//! Values of a row and items of lists in one form: numbers as they are, strings and nested values as codes into one dictionary, or as texts.
+//! Values of a row and items of lists in one form: numbers unchanged, strings and nested values as codes into one
+//! dictionary, or as texts.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::expr::list::{List, itself};
 use crate::expr::{Lowering, Value, unsupported};
 use crate::reason::Reason;
 
-/// Values and items in one form: nodes, tables, and what their codes mean.
+/// Values and items in one form: nodes, tables, and the dictionary of their codes.
 pub(super) type InOneForm = (Vec<NodeId>, Vec<Lookup>, Option<DictionaryId>);
 
 /// Strings and nested values.

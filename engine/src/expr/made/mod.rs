@@ -1,15 +1,17 @@
-//! Lists that are made of several columns of a row, and are in no dictionary.
+//! Lists constructed from several columns of a row, without a dictionary.
 //!
 //!   array_append(l, x)    items of l, then x                     count(l) + 1
-//!   array_slice(l, a, b)  items of l from place a on             b - a + 1
+//!   array_slice(l, a, b)  items of l from position a on          b - a + 1
 //!   array_except(l, m)    items of l, some of them left out      count(l) at most
 //!
-//! Number   `count` tells how many items a row has, in the piece of its rows. What an item is, by its number j, is computed in a piece of
-//!          another kind, with a row for each item: `carried` are the nodes of the first that the second reads.
-//! NULL     as each function of DataFusion has it: `present` tells which rows have a list.
-//! Equal    items are with their NULLs, and floats bit by bit; the set functions have it otherwise of floats, and refuse them.
-//! Errors   where DataFusion has one the error flag is raised: the CPU then says what is wrong.
-//! Cost     `array_remove_n`, `array_replace_n` and the set functions look at a row's earlier items for each of its items.
+//! Number   `count` is the number of items of a row, in the piece of its rows. The item with number j is computed in
+//!          another piece, with one row for each item: `carried` are the nodes of the first piece that the second
+//!          reads.
+//! NULL     as in DataFusion's functions: `present` flags the rows that have a list.
+//! Equal    items include NULLs, and floats are compared bit by bit; the set functions compare floats differently, and
+//!          refuse them.
+//! Errors   of DataFusion's functions raise the error flag: the CPU then reports the error.
+//! Cost     `array_remove_n`, `array_replace_n` and the set functions scan a row's earlier items for each of its items.
 
 mod form;
 mod read;
@@ -24,13 +26,13 @@ use crate::expr::dictionary::Lookup;
 use crate::expr::list::item_type;
 use crate::expr::{Lowering, Value};
 
-/// A list of a row. Values, numbers and tables are named by their places below.
+/// A list of a row. Values, numbers and tables are referred to by their positions below.
 #[derive(Debug, Clone)]
 pub(crate) struct Made {
     pub data_type: DataType,
-    /// Bool: whether there is a list; `None` where there always is.
+    /// Bool: whether there is a list; `None` if there always is.
     pub present: Option<NodeId>,
-    /// I64: how many items there are, before some are left out. Anything where there is no list.
+    /// I64: number of items, before some are left out. Undefined if there is no list.
     pub count: NodeId,
     items: Items,
     rule: Rule,
@@ -38,19 +40,19 @@ pub(crate) struct Made {
     values: Vec<NodeId>,
     /// Starts (U32), counts and steps (I64), and conditions.
     numbers: Vec<NodeId>,
-    /// Over the items of all lists of a dictionary: an item in that form.
+    /// Tables over the items of all lists of a dictionary, in that form.
     tables: Vec<Lookup>,
     form: ItemForm,
 }
 
-/// How items are represented.
+/// Representation of items.
 #[derive(Debug, Clone)]
 struct ItemForm {
     data_type: DataType,
     dictionary: Option<DictionaryId>,
 }
 
-/// The list of a dictionary, of a row.
+/// A row's list that is in a dictionary.
 #[derive(Debug, Clone, Copy)]
 struct Listed {
     table: usize,
@@ -58,57 +60,57 @@ struct Listed {
     count: usize,
 }
 
-/// What item j is.
+/// Definition of item j.
 #[derive(Debug, Clone)]
 enum Items {
-    /// One of several values.
+    /// Value j of several.
     Each(Vec<usize>),
-    /// That of a list.
+    /// Item j of a list.
     Of(Listed),
-    /// Those of one behind those of the other, each with its count.
+    /// The items of several definitions, one after the other, each with its count.
     Chain(Vec<(Items, usize)>),
-    /// Those of the first where a condition holds, else those of the second.
+    /// Items of the first list if a condition holds, else of the second.
     Either { first: usize, lists: [Listed; 2] },
     /// Always the same value.
     Same(usize),
-    /// A number, `step` more for each.
+    /// A number that increases by `step` for each item.
     Series { first: usize, step: usize },
-    /// Item `first + j * step`; each one from `first` on without a step.
+    /// Item `first + j * step`; without a step, item `first + j`.
     Part { of: Box<Items>, first: usize, step: Option<usize> },
-    /// Items, and from `count` on a value.
+    /// Items, and from `count` on a filler.
     Sized { of: Box<Items>, count: usize, filler: usize },
-    /// Items with one value in the place of another: of the first `most` that have it.
+    /// Items with one value replaced by another, in its first `most` occurrences.
     Replaced { of: Listed, from: usize, to: usize, most: Option<usize> },
 }
 
-/// Which items stay.
+/// Selection of the items that stay.
 #[derive(Debug, Clone)]
 enum Rule {
     All,
-    /// All but the first `most` that are a value.
+    /// All items except the first `most` that equal a value.
     Without {
         of: Listed,
         value: usize,
         most: Option<usize>,
     },
-    /// The numbers of those that are a value.
+    /// The numbers of the items that equal a value.
     Positions {
         of: Listed,
         value: usize,
     },
-    /// Of two lists: each value of either once.
+    /// For two lists: each distinct value of either.
     Union([Listed; 2]),
-    /// Each value of both once. `first` tells whether items are those of the first.
+    /// Each distinct value in both. `first` flags whether the items come from the first list.
     Intersect {
         first: usize,
         lists: [Listed; 2],
     },
-    /// Each value of the first that the second does not have, once.
+    /// Each distinct value of the first list that the second does not have.
     Except([Listed; 2]),
 }
 
 impl Made {
-    /// The nodes of the row's piece that items are computed from, with what is known of them as columns.
+    /// The nodes of the row's piece that items are computed from, described as columns.
     pub fn carried(&self, lowering: &Lowering<'_>) -> Vec<(NodeId, Value)> {
         let value = |node: &NodeId| {
             let of = Value { node: *node, data_type: self.form.data_type.clone(), dictionary: self.form.dictionary };
@@ -125,7 +127,7 @@ impl Made {
         self.values.iter().map(value).chain(self.numbers.iter().map(number)).collect()
     }
 
-    /// The same in another piece, where the carried nodes are these.
+    /// The list in another piece, where `nodes` are the carried nodes.
     pub fn over(mut self, nodes: &[NodeId]) -> Self {
         let (values, numbers) = nodes.split_at(self.values.len());
         (self.values, self.numbers) = (values.to_vec(), numbers.to_vec());
@@ -136,7 +138,7 @@ impl Made {
         is_list(&self.form.data_type)
     }
 
-    /// True where some items are left out.
+    /// True if some items are left out.
     pub fn leaves_out(&self) -> bool {
         !matches!(self.rule, Rule::All)
     }
@@ -146,10 +148,10 @@ impl Made {
         item_type(&self.data_type).unwrap_or(&self.form.data_type)
     }
 
-    /// Item `number` (I64, below the count), and whether it stays, unless all do.
+    /// Item `number` (I64, below the count), and whether it stays; `None` if all items do.
     ///
     /// # Errors
-    /// Of the graph.
+    /// Those of the graph.
     pub fn item(&self, number: NodeId, lowering: &mut Lowering<'_>) -> Result<(Value, Option<NodeId>), GraphError> {
         let item = self.item_of(&self.items, number, lowering)?;
         let value = Value { node: item, data_type: self.item_type().clone(), dictionary: self.form.dictionary };
@@ -253,7 +255,7 @@ impl Made {
         }
     }
 
-    /// Item `number` of a list; NULL where that is.
+    /// Item `number` of a list; NULL if `number` is NULL.
     fn item_at(&self, list: Listed, number: NodeId, lowering: &mut Lowering<'_>) -> Result<NodeId, GraphError> {
         let place = self.place(list, number, lowering)?;
         let (table, ty) = self.table(list, lowering);
@@ -272,7 +274,7 @@ impl Made {
         (lowering.table(lookup), ty)
     }
 
-    /// Whether an item is a value, and fewer than `most` before it are.
+    /// Whether an item equals a value, and fewer than `most` items before it do.
     fn is_one_of_first(
         &self,
         item: NodeId,
@@ -294,7 +296,7 @@ impl Made {
         g.and(is_it, is_early)
     }
 
-    /// Whether an item is a value: of floats, bit by bit. A list that is NULL is none.
+    /// Whether an item equals a value: floats bit by bit; a NULL list equals none.
     fn is_value(
         &self,
         item: NodeId,
@@ -321,7 +323,7 @@ impl Made {
         g.test(Test::IsNotNull, found)
     }
 
-    /// Whether an item is among the first `count` of a list.
+    /// Whether an item is among the first `count` items of a list.
     fn is_in(
         &self,
         item: NodeId,

@@ -1,4 +1,4 @@
-//! The functions that make lists, read from an expression: what the items are, how many, and whether there is a list.
+//! Reads functions that construct lists: the definition of the items, their number, and whether there is a list.
 //!
 //!   array_append(array_slice(l, a, b), x)   ──►   items of l from a on, then x · b - a + 2 · always
 
@@ -20,21 +20,21 @@ use crate::expr::list::{List, item_type, number_of_item};
 use crate::expr::{Lowering, Scope, Value, refused, unsupported};
 use crate::reason::Reason;
 
-/// Items of a row that a function makes: what they are, how many, and whether there is a list.
+/// Items that a function constructs in a row: their definition, their number, and whether there is a list.
 struct Part {
     items: Items,
     present: Option<NodeId>,
-    /// I64; 0 where there is no list.
+    /// I64; 0 if there is no list.
     count: NodeId,
 }
 
-/// A list while its functions are read.
+/// State while the functions of a list are read.
 struct Reader<'r, 'd> {
     lowering: &'r mut Lowering<'d>,
     scope: &'r Scope,
-    /// The whole, for reasons.
+    /// The whole expression, for reasons.
     expr: &'r Arc<dyn PhysicalExpr>,
-    /// The type of items.
+    /// Type of the items.
     item: DataType,
     values: Vec<StringPart>,
     numbers: Vec<NodeId>,
@@ -45,7 +45,7 @@ struct Reader<'r, 'd> {
 }
 
 impl Lowering<'_> {
-    /// A list that a function makes of several columns; `None` for what is no such function.
+    /// A list that a function constructs from several columns; `None` for other expressions.
     ///
     /// # Errors
     /// Why the function has no form over these columns.
@@ -68,16 +68,16 @@ impl Lowering<'_> {
         reader.finish(data_type, part).map(Some)
     }
 
-    /// A list that a function makes of several columns and of all their items, for what looks into it in the same expression.
+    /// A constructed list that keeps all its items, for functions that read it in the same expression.
     fn made_whole(&mut self, list: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Result<Option<Made>, Reason> {
-        // One of a dictionary's is read where it lies.
+        // A list in a dictionary is read from there.
         if self.lower(list, scope).is_ok() {
             return Ok(None);
         }
         Ok(self.made(list, scope)?.filter(|made| !made.leaves_out()))
     }
 
-    /// How many items such a list has.
+    /// Number of items of a constructed list.
     pub(in crate::expr) fn length_of_made(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -94,7 +94,7 @@ impl Lowering<'_> {
         Ok(Some(Value { node, data_type: DataType::UInt64, dictionary: None }))
     }
 
-    /// An item of such a list; NULL outside of it.
+    /// An item of a constructed list; NULL outside the list.
     pub(in crate::expr) fn item_of_made(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -107,7 +107,7 @@ impl Lowering<'_> {
         let mut item = || {
             let g = &mut self.graph;
             let index = match made.present {
-                // A list that is NULL gives NULL, whatever the index.
+                // A NULL list gives NULL for any index.
                 Some(present) => g.case(vec![(present, index)], None)?,
                 None => index,
             };
@@ -120,8 +120,8 @@ impl Lowering<'_> {
         item().map(Some).map_err(|e: GraphError| refused(expr, &e))
     }
 
-    /// What is cast to a list of such items, if it is one already, whatever its offsets; of `make_array` each value is cast. `None` for
-    /// other casts.
+    /// The expression below casts to a list of such items, if its items have that type already, whatever its offsets;
+    /// for `make_array` each value is cast. `None` for other casts.
     fn below_casts(
         &self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -180,7 +180,7 @@ impl Reader<'_, '_> {
         Ok(self.values.len() - 1)
     }
 
-    /// Whether a value is not NULL; `None` where it never is.
+    /// Whether a value is not NULL; `None` if it never is NULL.
     fn is_there(&mut self, value: usize) -> Result<Option<NodeId>, Reason> {
         match &self.values[value] {
             StringPart::Constant(value) if value.is_null() => Ok(Some(self.lowering.graph.boolean(false))),
@@ -199,7 +199,7 @@ impl Reader<'_, '_> {
         self.graph(|g| g.test(Test::IsNotNull, node)).map(Some)
     }
 
-    /// An Int64 of the row, and whether it is not NULL; 0 where it is.
+    /// An Int64 of the row, with 0 for NULL, and whether it is not NULL.
     fn whole(&mut self, of: &Arc<dyn PhysicalExpr>) -> Result<(NodeId, Option<NodeId>), Reason> {
         let node = self.lowering.whole_number(self.expr, of, self.scope)?;
         let present = self.is_not_null(node)?;
@@ -222,7 +222,7 @@ impl Reader<'_, '_> {
         Ok(all)
     }
 
-    /// `number` where there is a list, and elsewhere 0.
+    /// `number` if there is a list, otherwise 0.
     fn where_present(&mut self, present: Option<NodeId>, number: NodeId) -> Result<NodeId, Reason> {
         let zero = self.constant(0);
         match present {
@@ -231,7 +231,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// The list of a dictionary.
+    /// A list in a dictionary.
     fn listed(&mut self, of: &Arc<dyn PhysicalExpr>) -> Result<(Listed, Part), Reason> {
         let list = self.lowering.list(self.expr, of, self.scope)?;
         if list.item != self.item && !same_strings(&list.item, &self.item) {
@@ -249,7 +249,7 @@ impl Reader<'_, '_> {
         Ok((listed, Part { items: Items::Of(listed), present, count }))
     }
 
-    /// A list: of a dictionary, or one that is made itself.
+    /// A list: in a dictionary, or constructed itself.
     fn list(&mut self, of: &Arc<dyn PhysicalExpr>) -> Result<Part, Reason> {
         let why = match self.listed(of) {
             Ok((_, part)) => return Ok(part),
@@ -263,7 +263,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// What a function makes that may leave items out.
+    /// The items of a function that may leave some out.
     fn filtered(&mut self, call: &ScalarFunctionExpr) -> Result<Option<Part>, Reason> {
         let (name, args) = (call.fun().name(), call.args());
         let (rule, part) = match (name, args) {
@@ -287,7 +287,7 @@ impl Reader<'_, '_> {
         Ok(Some(Part { count, ..part }))
     }
 
-    /// Of the functions of two sets: which items stay, and of which.
+    /// For functions of two sets: the items, and the rule for those that stay.
     fn set(
         &mut self,
         name: &str,
@@ -306,7 +306,7 @@ impl Reader<'_, '_> {
                 (Rule::Union([a, b]), Part { items, present, count })
             }
             "array_except" => (Rule::Except([a, b]), Part { present, ..of_a }),
-            // Those of the longer list, in its order; of the first where both have as many.
+            // Items of the longer list, in its order; of the first if both have equally many.
             _ => {
                 let first = self.graph(|g| g.compare(Comparison::GreaterEqual, of_a.count, of_b.count))?;
                 let count = self.graph(|g| g.case(vec![(first, of_a.count)], Some(of_b.count)))?;
@@ -316,7 +316,7 @@ impl Reader<'_, '_> {
         })
     }
 
-    /// A value that is looked for among items.
+    /// A value to search for among items.
     fn sought(&mut self, of: &Arc<dyn PhysicalExpr>) -> Result<usize, Reason> {
         if is_nested(&self.item) && !is_list(&self.item) {
             return Err(unsupported(self.expr, "DataFusion compares no structures and maps here"));
@@ -324,8 +324,8 @@ impl Reader<'_, '_> {
         self.value(of)
     }
 
-    /// The same, where NULL may be sought. In the place of a list that is NULL DataFusion seeks what lies below it: an error, so that it
-    /// is asked.
+    /// Like [`sought`](Self::sought), for functions that search for NULL. For a NULL list DataFusion searches for the
+    /// contents below it: an error, so that the CPU decides.
     fn sought_or_null(&mut self, of: &Arc<dyn PhysicalExpr>) -> Result<usize, Reason> {
         let value = self.sought(of)?;
         if is_list(&self.item) {
@@ -334,7 +334,8 @@ impl Reader<'_, '_> {
         Ok(value)
     }
 
-    /// How many items at most a function takes out or replaces: all, so many as its argument says, or one; and where it says.
+    /// Maximum number of items that a function removes or replaces: all, its argument, or one; and whether the argument
+    /// is not NULL.
     fn most(
         &mut self,
         all: bool,
@@ -348,7 +349,7 @@ impl Reader<'_, '_> {
         Ok((Some(self.number(node)), known))
     }
 
-    /// What a function makes of all items.
+    /// The items of a function that keeps all of them.
     fn call(&mut self, call: &ScalarFunctionExpr) -> Result<Option<Part>, Reason> {
         let (name, args) = (call.fun().name(), call.args());
         Ok(Some(match (name, args) {
@@ -384,7 +385,7 @@ impl Reader<'_, '_> {
         }))
     }
 
-    /// A list with one more item, also where the list is NULL.
+    /// A list with one more item, even if the list is NULL.
     fn with_one(
         &mut self,
         list: &Arc<dyn PhysicalExpr>,
@@ -407,7 +408,7 @@ impl Reader<'_, '_> {
         Ok(Part { items: Items::Chain(parts), present: None, count })
     }
 
-    /// True for a list of a fixed size, whatever it is cast to.
+    /// True for a list of a fixed size, below any casts.
     fn has_fixed_size(&self, list: &Arc<dyn PhysicalExpr>) -> Result<bool, Reason> {
         let mut of = list;
         while let Some(cast) = of.downcast_ref::<CastExpr>() {
@@ -416,7 +417,7 @@ impl Reader<'_, '_> {
         Ok(matches!(self.lowering.type_of(of, self.scope)?, DataType::FixedSizeList(..)))
     }
 
-    /// Lists one behind the other; NULL where all are.
+    /// Concatenated lists; NULL if all are NULL.
     fn concatenated(&mut self, lists: &[Arc<dyn PhysicalExpr>]) -> Result<Part, Reason> {
         let (mut parts, mut all, mut count) = (vec![], vec![], None);
         for list in lists {
@@ -439,7 +440,7 @@ impl Reader<'_, '_> {
         Ok(Part { items: Items::Chain(parts), present, count })
     }
 
-    /// An index or a step, which must fit into the offsets of the list where it is used.
+    /// An index or a step, which must fit into the offsets of the list if it is used.
     fn fitting(&mut self, node: NodeId, used: NodeId, otherwise: i128) -> Result<NodeId, Reason> {
         let otherwise = self.constant(otherwise);
         self.graph(|g| {
@@ -449,7 +450,7 @@ impl Reader<'_, '_> {
         })
     }
 
-    /// Items from one place to another, both counted from 1 and among them, or from the end below 0.
+    /// Items between two positions, both included; positions count from 1, or from the end if negative.
     fn slice(
         &mut self,
         list: &Arc<dyn PhysicalExpr>,
@@ -515,7 +516,7 @@ impl Reader<'_, '_> {
         Ok(Part { items: Items::Part { of: Box::new(of.items), first, step }, present, count })
     }
 
-    /// So many items: the first of a list, and a value behind its end.
+    /// A list of `count` items: the first of the given list, then the filler.
     fn resized(
         &mut self,
         list: &Arc<dyn PhysicalExpr>,
@@ -542,7 +543,7 @@ impl Reader<'_, '_> {
         Ok(Part { items, present, count })
     }
 
-    /// Whole numbers from one to another, which `included` says whether it is one of them.
+    /// Integers from one to another; the last is `included` or not.
     fn series(&mut self, args: &[Arc<dyn PhysicalExpr>], included: bool) -> Result<Part, Reason> {
         let (zero, one) = (self.constant(0), self.constant(1));
         let ((first, a), (stop, b), (step, c)) = match args {
@@ -581,7 +582,7 @@ impl Reader<'_, '_> {
         Ok(Part { items, present, count })
     }
 
-    /// The list with its values and items in one form.
+    /// Converts values and items to one form, and builds the list.
     fn finish(self, data_type: DataType, part: Part) -> Result<Made, Reason> {
         let Self { lowering, scope: _, expr, item, values, numbers, lists, never_null, rule } = self;
         let (mut values, tables, dictionary) = match is_coded(&item) {

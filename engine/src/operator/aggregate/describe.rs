@@ -1,17 +1,17 @@
-//! An aggregation as data: what placement finds in DataFusion's nodes, and programs lower.
+//! An aggregation as data: placement makes it from DataFusion's nodes, and programs lower it.
 //!
 //!   GROUP BY ROLLUP (a, b)                      one table, the number of the set among its keys, a launch for each set
 //!       set 0 (a, b) · set 1 (a, NULL) · set 2 (NULL, NULL)
 //!
 //!   sum(x), count(DISTINCT y) GROUP BY k        two tables, one after the other
-//!       first    (k, 0, NULL) ─► sum(x)         (k, 1, y) ─► nothing: that it is there is all
+//!       first    (k, 0, NULL) ─► sum(x)         (k, 1, y) ─► no value: only its existence counts
 //!       second   k ─► the one sum of set 0 · count(y) over the groups of set 1
 //!
-//!   approx_distinct(y) GROUP BY k               the same two, over the registers of a sketch instead of values (sketch.rs)
+//!   approx_distinct(y) GROUP BY k               the same two tables, over registers instead of values (sketch.rs)
 //!
-//! Sets     equal rows of keys in different sets are different groups, because the number of the set is one of the keys.
-//! DISTINCT and plain aggregates, and several DISTINCT ones, share both tables: whatever adds up a plain argument adds up a
-//!          distinct one, over groups instead of rows.
+//! Sets     equal keys in different sets are different groups, because the number of the set is one of the keys.
+//! DISTINCT and plain aggregates, and several DISTINCT ones, share both tables: an aggregate of a plain argument adds
+//! up rows, one of a distinct argument adds up groups.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -34,7 +34,7 @@ use crate::operator::aggregate::sketch;
 use crate::operator::aggregate::sketch::{Method, Sketch};
 use crate::reason::Reason;
 
-/// Sets, times one more than there are distinct arguments: launches over the same rows.
+/// Maximum launches over the same rows: sets, times one more than the number of distinct arguments.
 const MAX_VARIANTS: usize = 128;
 
 /// An aggregation.
@@ -42,7 +42,8 @@ const MAX_VARIANTS: usize = 128;
 pub struct Aggregation {
     /// Grouping expressions with their names.
     pub keys: Vec<(Arc<dyn PhysicalExpr>, String)>,
-    /// So many of the last keys are arguments of DISTINCT, which tells floats apart by their bits where GROUP BY does not.
+    /// Number of the last keys that are arguments of DISTINCT, which compares floats by their bits where GROUP BY does
+    /// not.
     pub arguments: usize,
     /// Launches over the same rows.
     pub variants: Vec<Variant>,
@@ -57,24 +58,25 @@ pub struct Aggregation {
 /// One launch over the rows.
 #[derive(Debug, Clone)]
 pub struct Variant {
-    /// Keys that are NULL in it.
+    /// Flags of the keys that are NULL in it.
     pub absent: Vec<bool>,
-    /// Only these rows are in it.
+    /// Condition for its rows; all rows when `None`.
     pub filter: Option<Arc<dyn PhysicalExpr>>,
 }
 
-/// Where the number of a variant comes from and what becomes of it.
+/// Origin and use of a variant's number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Number {
-    /// Nobody asks for it.
+    /// Unused.
     None,
-    /// Of the launch; it is a key, and a column of the output.
+    /// From the launch; a key, and a column of the output.
     Kept,
-    /// Of the launch; it is a key, and becomes DataFusion's grouping id.
+    /// From the launch; a key, which becomes DataFusion's grouping id.
     Ids(Vec<u64>),
-    /// In this column, by the first of two tables; it is no key.
+    /// From this column, which the first of two tables writes; not a key.
     Read(usize),
-    /// As `Read`, with so many variants for each grouping set; the set is a key, and becomes DataFusion's grouping id.
+    /// Like `Read`, with `variants` variants for each grouping set; the set is a key, and becomes DataFusion's grouping
+    /// id.
     ReadIds { column: usize, variants: usize, ids: Vec<u64> },
 }
 
@@ -85,33 +87,33 @@ pub struct Call {
     pub arguments: Vec<Arc<dyn PhysicalExpr>>,
     /// FILTER (WHERE …).
     pub filter: Option<Arc<dyn PhysicalExpr>>,
-    /// Only rows of these variants; all when `None`.
+    /// Variants whose rows are aggregated; all when `None`.
     pub among: Option<Vec<u32>>,
     /// The argument is the result, in the only row of its group that has it.
     pub taken: bool,
-    /// Of `percentile_cont` and digests: which part of the values lies below, from 0 to 1.
+    /// For `percentile_cont` and digests: the fraction of the values below, from 0 to 1.
     pub percentile: Option<f64>,
-    /// Of a digest: how many values of a group it keeps apart.
+    /// For a digest: the number of values of a group that it keeps apart.
     pub digest: Option<u64>,
-    /// Of `approx_distinct`, where it is estimated.
+    /// For `approx_distinct`, if it is estimated.
     pub sketch: Option<Sketch>,
-    /// Of an aggregate over rows in an order: what it makes of them, and the order; without one, that in which they come.
+    /// For an aggregate over rows in an order: its kind, and the order; if that is empty, the order of input.
     pub ordered: Option<Ordered>,
     pub order: Vec<PhysicalSortExpr>,
 }
 
-/// The arguments of DISTINCT aggregates that are the same.
+/// Arguments that several DISTINCT aggregates share.
 struct Distinct {
     arguments: Vec<Arc<dyn PhysicalExpr>>,
     filter: Option<Arc<dyn PhysicalExpr>>,
-    /// The calls that have them.
+    /// The calls that share them.
     calls: Vec<usize>,
 }
 
 impl Aggregation {
-    /// The aggregations that stand for `first`, the aggregate that reads rows, with results of `schema`: the one that reads
-    /// rows, and where it takes two, the one that reads its groups.
-    /// With `exact_floats` sums of floats do not depend on the order of the rows.
+    /// The aggregations that replace `first`, the aggregate that reads rows, with results of `schema`: the one that
+    /// reads rows and, if two are needed, the one that reads its groups. With `exact_floats` sums of floats do not
+    /// depend on the order of the rows.
     pub fn of(first: &AggregateExec, schema: SchemaRef, exact_floats: bool) -> Result<Vec<Aggregation>, Reason> {
         let group_by = first.group_expr();
         let keys = group_by.expr().to_vec();
@@ -145,7 +147,7 @@ impl Aggregation {
         let distinct = distinct(&calls);
         let several = |call: &&Call| call.function.is_distinct() && call.arguments.len() > 1;
         if let Some(call) = calls.iter().find(several) {
-            // DataFusion says so, too, and has the words.
+            // DataFusion reports this error itself.
             return Err(unsupported(&call.function, "DISTINCT takes one argument"));
         }
         // The order of a percentile is that of its argument.
@@ -183,19 +185,19 @@ impl Aggregation {
         keys.chain(filters).chain(calls).collect()
     }
 
-    /// Whether a result is found in an order of its group's rows.
+    /// Whether some result depends on an order of its group's rows.
     pub fn ranks(&self) -> bool {
         let ranks = |call: &Call| call.ordered.is_some() || is_ranked(call.function.fun().name());
         self.calls.iter().any(|call| !call.taken && ranks(call))
     }
 
-    /// Whether the number of the variant is one more key, and one more column.
+    /// Whether the number of the variant is an additional key and column.
     pub fn has_number(&self) -> bool {
         !matches!(self.number, Number::None | Number::Read(_))
     }
 }
 
-/// The percentile that `function` asks for, which then is no argument any more.
+/// The percentile of `function`, which is removed from `arguments`.
 pub fn percentile(
     function: &AggregateFunctionExpr,
     arguments: &mut Vec<Arc<dyn PhysicalExpr>>,
@@ -213,17 +215,17 @@ pub fn percentile(
         _ => return Err(unsupported(function, "its percentile is not a number")),
     };
     if !(0.0..=1.0).contains(&percentile) {
-        // DataFusion says so, too, and has the words.
+        // DataFusion reports this error itself.
         return Err(unsupported(function, format!("its percentile, {percentile}, is not between 0 and 1")));
     }
     let descending = function.order_bys().first().is_some_and(|key| key.options.descending);
     Ok(Some(if descending { 1.0 - percentile } else { percentile }))
 }
 
-/// How many values of a group DataFusion's digest keeps apart. The number of its centroids is no argument any more.
+/// Number of values of a group that DataFusion's digest keeps apart. Removes the number of centroids from `arguments`.
 fn digest(function: &AggregateFunctionExpr, arguments: &mut Vec<Arc<dyn PhysicalExpr>>) -> Result<Option<u64>, Reason> {
     let size = match (function.fun().name(), arguments.len()) {
-        // DataFusion says so, too, and has the words.
+        // DataFusion reports this error itself.
         ("approx_median", _) if function.is_distinct() => {
             return Err(unsupported(function, "it is not there with DISTINCT"));
         }
@@ -242,7 +244,7 @@ fn digest(function: &AggregateFunctionExpr, arguments: &mut Vec<Arc<dyn Physical
     Ok(size.map(most_apart))
 }
 
-/// How `approx_distinct` is found, whose argument may become the register of a sketch.
+/// Method for `approx_distinct`; its argument may become the register of a sketch.
 fn sketch(
     function: &AggregateFunctionExpr,
     arguments: &mut [Arc<dyn PhysicalExpr>],
@@ -260,20 +262,20 @@ fn sketch(
     })
 }
 
-/// Whether a call is over the distinct values of its arguments, each once.
+/// Whether a call aggregates the distinct values of its arguments.
 fn is_over_distinct(call: &Call) -> bool {
     let name = call.function.fun().name();
-    // Which row is first does not depend on equal ones behind it.
+    // The first row does not depend on equal rows behind it.
     let first = matches!(name, "first_value" | "last_value") && call.function.order_bys().is_empty();
     if call.digest.is_some() {
-        // DataFusion's digest takes every value as it comes.
+        // DataFusion's digest adds every value.
         return false;
     }
     name == "approx_distinct"
         || call.function.is_distinct() && !first && !crate::operator::aggregate::lower::is_insensitive(name)
 }
 
-/// The arguments of DISTINCT aggregates, each once. Those that a value may come to twice do not count.
+/// Distinct arguments of DISTINCT aggregates. Aggregates that ignore repeated values are left out.
 fn distinct(calls: &[Call]) -> Vec<Distinct> {
     let mut found: Vec<Distinct> = Vec::new();
     for (index, call) in calls.iter().enumerate() {
@@ -305,7 +307,7 @@ fn in_two(
     let input = first.input().schema();
     let num_keys = keys.len();
     let mut all_keys = keys.clone();
-    // The distinct arguments' places among the keys.
+    // Positions of the distinct arguments among the keys.
     let mut places = Vec::new();
     for (number, distinct) in distinct.iter().enumerate() {
         let from = all_keys.len();
@@ -316,8 +318,8 @@ fn in_two(
     }
     let plain: Vec<usize> =
         (0..calls.len()).filter(|index| !distinct.iter().any(|distinct| distinct.calls.contains(index))).collect();
-    // A group is there because of a row in any set: without plain results, a set of all rows will do.
-    // So it must for the empty set, whose group is there without any row.
+    // A group exists because of a row in any variant: without plain results, a variant without a filter suffices. The
+    // empty set needs the plain variant, because its group exists without rows.
     let no_keys = num_keys > 0 && sets.iter().any(|absent| absent.iter().all(|absent| *absent));
     let with_plain = !plain.is_empty() || no_keys || distinct.iter().all(|distinct| distinct.filter.is_some());
     let mut variants = Vec::new();
@@ -338,7 +340,7 @@ fn in_two(
         }
     }
     let per_set = distinct.len() + usize::from(with_plain);
-    // The variants of all sets that are number `number` in theirs.
+    // The variants of all sets that have number `number` in their set.
     let among = |number: usize| (0..sets.len()).map(|set| (set * per_set + number) as u32).collect::<Vec<_>>();
 
     let mut fields: Vec<Field> = Vec::new();
@@ -367,7 +369,7 @@ fn in_two(
     }
     for (number, (distinct, place)) in distinct.iter().zip(&places).enumerate() {
         let among = among(number + usize::from(with_plain));
-        // Where the argument is a register, its group has the longest run.
+        // If the argument is a register, its group keeps the longest run.
         let register = distinct.arguments.first().and_then(|argument| argument.downcast_ref::<SketchExpr>());
         let estimated = distinct.calls.iter().find(|index| calls[**index].sketch.is_some());
         let run = register.zip(estimated).map(|(register, &index)| {
@@ -385,7 +387,7 @@ fn in_two(
         for &index in &distinct.calls {
             let column = |at: usize| Arc::new(Column::new(&all_keys[at].1, at)) as Arc<dyn PhysicalExpr>;
             let mut arguments: Vec<_> = place.clone().map(column).collect();
-            // DataFusion counts a constant without looking at it.
+            // DataFusion counts a constant without evaluating it.
             arguments.truncate(calls[index].arguments.len());
             if let (Some(run), Some(_)) = (&run, calls[index].sketch) {
                 arguments = vec![Arc::clone(run)];
@@ -426,8 +428,8 @@ fn in_two(
     Ok(vec![lower, upper])
 }
 
-/// DataFusion's grouping id of each set: a bit for each key that is NULL in it, the last key's lowest; above them how many
-/// equal sets came before.
+/// DataFusion's grouping id of each set: one bit for each key that is NULL in it, the last key's lowest; above them the
+/// number of equal sets before it.
 fn grouping_ids(sets: &[Vec<bool>]) -> Vec<u64> {
     let mut seen: HashMap<&[bool], u64> = HashMap::new();
     let id = |set: &'_ Vec<bool>, before: u64| {

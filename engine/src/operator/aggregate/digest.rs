@@ -1,16 +1,18 @@
-//! Percentiles of DataFusion's t-digests, where they are a function of the sorted values alone.
+//! Percentiles of DataFusion's t-digests, if they are a function of the sorted values alone.
 //!
-//!   values of a group   1   4   9   9   12      apart: a centroid each, of weight 1, in order, whatever batches brought them
+//!   values of a group   1   4   9   9   12      apart: one centroid each, of weight 1, in order, for any batches
 //!   q = 0.35                    ▲               rank 0.35 · 5 = 1.75: value 1, three quarters into its width
 //!   its width                ├─────┤            half of the way from the value before to the value behind
 //!   4 + (0.75 − 0.5) · (9 − 1) / 2 = 5
 //!
-//! Apart    a merge begins a new centroid where the weight up to a value passes a limit of its own, a share of all weights. Both grow with the
-//!          values there are, so that up to [`most_apart`] of them no merge of fewer joins two, nor of digests of them.
-//! Equal    values of a group that are all the same number are that number, however many: of up to 24 binary digits no sum of
-//!          a digest rounds.
-//! Undecided   larger groups; and what asks for a digest's least or greatest value where that is NaN, which batches keep or pass over, or
-//!          a zero and the other zero is in the group: the error flag, and the CPU takes over.
+//! Apart    a merge begins a new centroid where the weight up to a value passes a limit, a share of all weights. Both
+//!          grow with the number of values, so that with up to [`most_apart`] values no merge joins two, and no merge
+//!          of digests does.
+//! Equal    if all values of a group are one number, the result is this number, for any count: with up to 24 binary
+//!          digits no sum of a digest rounds.
+//! Undecided   larger groups; and percentiles that need a digest's least or greatest value if that is NaN, which
+//!             batches keep or skip, or if it is a zero and the group has the other zero: the error flag is raised, and
+//!             the CPU takes over.
 //! After    DataFusion's `TDigest`: `merge_sorted_f64`, `merge_digests`, `estimate_quantile`.
 
 use millpond_kernels::abi::MAX_EXTENT_ROWS;
@@ -18,24 +20,24 @@ use millpond_kernels::codegen::ir::{
     Arithmetic, Comparison, FloatFunction, Graph, GraphError, Node, NodeId, Overflow, Range, Repr,
 };
 
-/// Centroids of a digest where the query does not say.
+/// Number of centroids of a digest if the query gives none.
 pub(crate) const USUAL_SIZE: u64 = 100;
 
-/// Digests of more centroids are looked at as if they had so many.
+/// Maximum number of centroids: a digest with more is treated as if it had this many.
 const LARGEST_SIZE: u64 = 1 << 16;
 
-/// Equal values of 24 binary digits add up to no more than 53 of them.
+/// Maximum number of equal values: with 24 binary digits each, their sum has no more than 53.
 const MOST_EQUAL: i64 = 1 << 29;
 
-/// Bits of a group that [`zeros`] sets: for -0.0, for 0.0.
+/// Bits that [`zeros`] sets for a group: for -0.0, for 0.0.
 const ZEROS: [i128; 2] = [1, 2];
 
-/// How many values of a group a digest of so many centroids surely keeps apart.
+/// Number of values of a group that a digest of `max_size` centroids certainly keeps apart.
 pub(crate) fn most_apart(max_size: u64) -> u64 {
     let mut most = max_size.min(LARGEST_SIZE);
     let mut before = 1;
     while before < most {
-        // Digests that are merged use each limit one value later, the first of them twice.
+        // Merged digests use each limit one value later, the first limit twice.
         let share = share(before, max_size).max(share((before - 1).max(1), max_size));
         while before < most && (before + 1) as f64 <= share * most as f64 {
             most -= 1;
@@ -45,7 +47,7 @@ pub(crate) fn most_apart(max_size: u64) -> u64 {
     most
 }
 
-/// Up to which share of all weights centroid number `k` of `max_size` may take values.
+/// Share of all weights up to which centroid number `k` of `max_size` may take values.
 fn share(k: u64, max_size: u64) -> f64 {
     let part = k as f64 / max_size as f64;
     match part >= 0.5 {
@@ -57,17 +59,17 @@ fn share(k: u64, max_size: u64) -> f64 {
     }
 }
 
-/// True for floats that come from integers: neither -0.0 nor NaN is among them.
+/// True for floats that were converted from integers: none of them is -0.0 or NaN.
 pub(super) fn is_whole(graph: &Graph, value: NodeId) -> bool {
     matches!(graph.node(value), Node::Convert { of, .. } if graph.ty(*of).repr.is_integer())
 }
 
-/// An OR of it over the values of a group tells which zeros are there.
+/// Marks a value that is a zero; an OR over a group's marks shows which zeros it has.
 pub(super) fn zeros(graph: &mut Graph, value: NodeId) -> Result<NodeId, GraphError> {
     let key = graph.float_key(value)?;
     let repr = graph.ty(key).repr;
     let mut branches = vec![];
-    // Of -0.0 the order's number is the one before that of 0.0.
+    // In the total order the number of -0.0 is the one before that of 0.0.
     for (number, mark) in [-1, 0].into_iter().zip(ZEROS) {
         let zero = graph.integer(number, repr);
         branches.push((graph.compare(Comparison::Equal, key, zero)?, graph.integer(mark, Repr::U8)));
@@ -76,21 +78,21 @@ pub(super) fn zeros(graph: &mut Graph, value: NodeId) -> Result<NodeId, GraphErr
     graph.case(branches, Some(nothing))
 }
 
-/// A group, and what is asked of it.
+/// A group, and the parameters of its estimate.
 pub(super) struct Asked {
-    /// Values (`I64`), NULL where there are none.
+    /// Number of values (`I64`), NULL if there are none.
     pub count: NodeId,
     /// `F64`, from 0 to 1.
     pub percentile: NodeId,
-    /// Values that are kept apart (`I64`).
+    /// Maximum number of values that are kept apart (`I64`).
     pub most: NodeId,
-    /// Which [`zeros`] are there; `None` where neither -0.0 nor NaN is.
+    /// Marks of the group's [`zeros`]; `None` if it has neither -0.0 nor NaN.
     pub zeros: Option<NodeId>,
-    /// What the values are, and the result.
+    /// Type of the values and of the result.
     pub repr: Repr,
 }
 
-/// The estimate of a digest. `at` gives the value at a place (`I64`) in the group's order.
+/// The estimate of a digest. `at` returns the value at a position (`I64`) in the group's order.
 pub(super) fn estimate(
     graph: &mut Graph,
     asked: &Asked,
@@ -125,7 +127,7 @@ pub(super) fn estimate(
     let step = graph.arithmetic(Arithmetic::Multiply, into, width, Overflow::Wrap)?;
     let value = graph.arithmetic(Arithmetic::Add, own_mean, step, Overflow::Wrap)?;
 
-    // At its ends a digest has its least and greatest value as they came, elsewhere means.
+    // At its ends a digest has its least and greatest value unchanged, elsewhere means.
     let least = graph.case(vec![(is_first, low)], Some(low_mean))?;
     let greatest = graph.case(vec![(is_last, high)], Some(high_mean))?;
     let within = within(graph, value, (low_mean, least), (high_mean, greatest))?;
@@ -144,13 +146,13 @@ fn lesser(graph: &mut Graph, a: NodeId, b: NodeId) -> Result<NodeId, GraphError>
     graph.case(vec![(less, a)], Some(b))
 }
 
-/// The mean of a value's centroid: it was added to 0.0, so that it is no -0.0.
+/// The mean of a value's centroid: the value was added to 0.0, so the mean is never -0.0.
 fn mean(graph: &mut Graph, value: NodeId) -> Result<NodeId, GraphError> {
     let (is_zero, zero) = (graph.is_zero(value)?, graph.float(0.0, Repr::F64));
     graph.case(vec![(is_zero, zero)], Some(value))
 }
 
-/// How wide a centroid is between the means around it; at an end the one beside it, alone 0.
+/// Width of a centroid between the means around it; at an end the distance to its only neighbor; without neighbors 0.
 fn width(
     graph: &mut Graph,
     (low, high): (NodeId, NodeId),
@@ -164,8 +166,8 @@ fn width(
     graph.case(vec![(alone, nothing), (is_first, gap), (is_last, gap)], Some(half))
 }
 
-/// `value` between what is compared with it and given instead: below, and above. A bound of the wrong infinity is none; NaN, which
-/// infinities make, stays.
+/// `value` within bounds: compared with `low` and `high`, and replaced by `least` and `greatest`. A bound that is the
+/// opposite infinity is ignored; NaN, which infinities make, stays.
 fn within(
     graph: &mut Graph,
     value: NodeId,
@@ -183,7 +185,8 @@ fn within(
     graph.case(vec![(is_nan, value), (is_below, least), (is_above, greatest)], Some(value))
 }
 
-/// Whether the estimate is DataFusion's, whatever batches it has: of a group from a first to a last value, and whether it asks for these.
+/// Whether the estimate equals DataFusion's for any batches. `first` and `last` are the group's end values, and whether
+/// the estimate uses them.
 fn is_known(
     graph: &mut Graph,
     asked: &Asked,
@@ -207,7 +210,7 @@ fn is_known(
     Ok(known)
 }
 
-/// Whether all values are one number that a digest's sums do not round.
+/// Whether all values are one number that the sums of a digest do not round.
 fn is_one_number(graph: &mut Graph, count: NodeId, first: NodeId, last: NodeId) -> Result<NodeId, GraphError> {
     let repr = graph.ty(first).repr;
     let (most, fewest) = (graph.float(f64::INFINITY, repr), graph.float(f64::NEG_INFINITY, repr));
@@ -240,7 +243,7 @@ mod tests {
 
     use super::*;
 
-    /// Numbers that look random.
+    /// Pseudorandom numbers.
     struct Draws(u64);
 
     impl Draws {
@@ -266,7 +269,7 @@ mod tests {
         into.merge_batch(&columns).expect("states");
     }
 
-    /// What DataFusion's digest gives for `values` in an order, in batches and in partial digests that `draws` chooses.
+    /// Result of DataFusion's digest for `values`, in an order, in batches and in partial digests that `draws` chooses.
     fn datafusions(values: &[f64], percentile: f64, max_size: u64, draws: &mut Draws) -> f64 {
         let mut values = values.to_vec();
         for last in (1..values.len()).rev() {
@@ -319,7 +322,7 @@ mod tests {
         }
     }
 
-    /// What [`is_known`] says of groups that are kept apart.
+    /// Result of [`is_known`] for groups whose values are kept apart.
     fn is_decided(values: &[f64], percentile: f64) -> bool {
         let last = values.len() - 1;
         let place = ((percentile * values.len() as f64).floor() as usize).min(last);
@@ -344,7 +347,7 @@ mod tests {
             for size in [1, 2, 3, most.saturating_sub(1), most] {
                 let size = size.clamp(1, most);
                 for round in 0..12 {
-                    // Many equal ones, or few; now and then infinities.
+                    // Many equal values, or few; sometimes infinities.
                     let range = [3, 50, 100_000][round % 3];
                     let mut values: Vec<f64> = (0..size).map(|_| draws.below(range) as f64 / 7.0 - 5.0).collect();
                     if round == 5 {
@@ -375,7 +378,7 @@ mod tests {
         }
     }
 
-    /// The bound is the largest: one value more, and a single batch already merges two.
+    /// The bound is tight: with one value more, a single batch already merges two.
     #[test]
     fn one_value_more_is_too_many() {
         for max_size in [1, 2, 3, 4, 5, 10, 50, 100, 101, 1000] {

@@ -1,9 +1,10 @@
-//! From accumulators to results: an ordinary pipeline over the emitted table.
+//! Results from accumulators: an ordinary pipeline over the emitted table.
 //!
 //!   keys · sum · count · anchor · deviations   ──►   keys · sum / count · √(m2 / (n − 1)) · …
 //!
-//! NULL     a group without a valid row has no result; so have statistics of too few rows.
-//! Errors   averages of decimals and checked sums beyond their type raise the device's error flag; DataFusion then gives its message.
+//! NULL     a group without a valid row has no result; nor have statistics of too few rows.
+//! Errors   averages of decimals, and checked sums beyond their type, raise the device's error flag; DataFusion then
+//!          reports the error.
 
 use datafusion::arrow::datatypes::{DataType, IntervalUnit, SchemaRef};
 use millpond_kernels::codegen::ir::{Arithmetic, Comparison, Graph, GraphError, NodeId, Overflow, Range, Repr};
@@ -20,16 +21,16 @@ use crate::operator::aggregate::describe::Number;
 use crate::operator::aggregate::lower::LoweredAggregate;
 use crate::reason::Reason;
 
-/// What becomes of the accumulators of one aggregate; numbers are positions among the accumulators.
+/// Final step of one aggregate; numbers are positions among the accumulators.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Final {
     /// The accumulator is the result.
     Is(usize),
     /// The accumulator, or 0 where it is NULL.
     Counted(usize),
-    /// The accumulator in the result's own width, in which it wraps.
+    /// The accumulator in the result's own width, with wrapping.
     Converted(usize),
-    /// The accumulator of 128 bits in the result's 64, which must hold it.
+    /// A 128-bit accumulator as a 64-bit result, which must hold it.
     Narrowed(usize),
     /// The accumulator is 0 or 1, the result a boolean.
     Truth(usize),
@@ -51,15 +52,16 @@ pub(crate) enum Final {
         digits: i8,
         precision: u8,
     },
-    /// Sums of the parts of intervals, each in its own width, in which it wraps.
+    /// Sums of the parts of intervals, each in its own width, with wrapping.
     Interval(IntervalUnit, Vec<usize>),
     /// A statistic of one column or of pairs.
     Moments(Moments),
-    /// A value at a place in its group's order.
+    /// A value at a position in its group's order.
     Placed(Place),
-    /// What is made of a column in its group's order.
+    /// An ordered aggregate of a column in its group's order.
     InOrder(InOrder),
-    /// How many distinct values there are, from the registers of a sketch that have a run, and the sum of their shares.
+    /// Estimated number of distinct values, from the number of a sketch's registers with a run, and the sum of their
+    /// shares.
     Estimate {
         registers: usize,
         sum: usize,
@@ -142,7 +144,7 @@ impl LoweredAggregate {
                 Final::Moments(moments) => moments.finish(&mut lowering.graph, &accumulator)?.map_err(refuse)?,
                 Final::WholeAverage { sum, count } => {
                     let (sum, count) = (accumulator(*sum)?, accumulator(*count)?);
-                    // No valid row, no sum: the quotient is NULL, and nothing is divided by 0.
+                    // Without a valid row the sum is NULL: the quotient is NULL, and nothing is divided by 0.
                     let graph = &mut lowering.graph;
                     graph.arithmetic(Arithmetic::Divide, sum, count, Overflow::Wrap).map_err(refuse)?
                 }

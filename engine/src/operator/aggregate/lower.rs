@@ -1,4 +1,4 @@
-//! Aggregates, lowered in two halves: what accumulates per row, and what is made of the accumulators per group.
+//! Aggregates, lowered in two halves: accumulation per row, and results from accumulators per group.
 //!
 //!   avg(l_quantity), sum(l_quantity), count(*)
 //!      rows    ──►  accumulators: sum(l_quantity), count(*)              equal ones merge
@@ -44,15 +44,15 @@ pub struct LoweredAggregate {
     pub emitted: Vec<ColumnInfo>,
     /// The aggregate's output columns.
     pub columns: Vec<ColumnInfo>,
-    /// Filters of its own, after those of the pipeline.
+    /// Its own filters, after those of the pipeline.
     pub row_filters: Vec<NodeId>,
     /// Launches over the same rows, numbered as [`Literal::Variant`].
     pub variants: u32,
-    /// Columns that are put in orders within the groups before the rows come here, and their types as columns.
+    /// Columns to be ordered within the groups before the aggregation reads the rows, and their types as columns.
     pub(crate) ranked: Vec<Ranked>,
     pub ranked_types: Vec<Ty>,
     pub(crate) keys: Vec<DataType>,
-    /// What becomes of the key after these, which is the number of a variant or set.
+    /// Use of the key after these, which is the number of a variant or set.
     pub(crate) number: Option<Number>,
     pub(crate) finals: Vec<Final>,
 }
@@ -61,7 +61,7 @@ pub(crate) fn unsupported(function: &AggregateFunctionExpr, why: impl Into<Strin
     Reason::AggregateUnsupported { aggregate: function.name().to_string(), why: why.into() }
 }
 
-/// Whether neither order nor repetition of the values changes what function `name` gives.
+/// Whether the result of function `name` depends neither on the order of the values nor on repetition.
 pub(crate) fn is_insensitive(name: &str) -> bool {
     matches!(name, "min" | "max" | "bool_and" | "bool_or" | "bit_and" | "bit_or")
 }
@@ -87,7 +87,7 @@ pub fn lower(lowering: &mut Lowering<'_>, scope: &Scope, of: &Aggregation) -> Re
             }
             _ => value.node,
         };
-        // In some variants it is NULL.
+        // It is NULL in some variants.
         let present = |variant: &Variant| !variant.absent.get(index).copied().unwrap_or(false);
         if !of.variants.iter().all(present) {
             let present: Vec<u32> = (0..).zip(&of.variants).filter(|(_, v)| present(v)).map(|(at, _)| at).collect();
@@ -179,7 +179,7 @@ pub fn lower(lowering: &mut Lowering<'_>, scope: &Scope, of: &Aggregation) -> Re
         finals,
     };
 
-    // The results' types follow from finishing, in a graph that is thrown away.
+    // The results' types are found by finishing in a temporary graph.
     let emitted = lowered.emitted.clone();
     let mut finishing = Lowering::new(&emitted, lowering.dictionaries);
     let names: Vec<String> = schema.fields().iter().map(|f| f.name().clone()).collect();
@@ -193,14 +193,14 @@ pub fn lower(lowering: &mut Lowering<'_>, scope: &Scope, of: &Aggregation) -> Re
 }
 
 impl LoweredAggregate {
-    /// The group keys, as the rows are sorted by them where something is ranked.
+    /// The group keys by which the rows are sorted, if something is ranked.
     pub fn sort_keys(&self, lowering: &mut Lowering<'_>) -> Result<Vec<NodeId>, Reason> {
         let key = |node: &NodeId| ranked::key(&mut lowering.graph, *node).map_err(|e| finish::graph("a key", &e));
         self.spec.keys.iter().map(key).collect()
     }
 }
 
-/// The group of the empty grouping set, which is there without rows, where this aggregation has one.
+/// The group of the empty grouping set, which exists without rows, if this aggregation has that set.
 fn seed(
     lowering: &mut Lowering<'_>,
     of: &Aggregation,
@@ -220,7 +220,7 @@ fn seed(
     Ok(Some(Seed { when, keys: keys.iter().enumerate().map(null).collect() }))
 }
 
-/// The number of the current row's variant, where anything asks for it.
+/// The number of the current row's variant, if it is used.
 fn number(lowering: &mut Lowering<'_>, scope: &Scope, of: &Aggregation) -> Result<Option<NodeId>, Reason> {
     Ok(match of.number {
         Number::None => None,
@@ -235,7 +235,7 @@ pub fn variant(lowering: &mut Lowering<'_>, of: &Aggregation) -> NodeId {
 }
 
 impl Lowering<'_> {
-    /// A number of the current row that is greater than those of rows that came before (`U64`).
+    /// A number of the current row that is greater than those of all earlier rows (`U64`).
     fn arrival(&mut self) -> Result<NodeId, GraphError> {
         let extent = self.slot(Ty::new(Repr::U64).within(0, u32::MAX.into()), Literal::Extent);
         let row = self.graph.source_row();
@@ -254,12 +254,12 @@ fn is_among(lowering: &mut Lowering<'_>, number: Option<NodeId>, variants: &[u32
     graph.in_list(number, list, false).map_err(|e| finish::graph("a grouping set", &e))
 }
 
-/// True when the query has groups. Arguments of DISTINCT, and what comes behind them, are keys of the device's own.
+/// True if the query has groups. Arguments of DISTINCT, and the keys behind them, are the device's own.
 pub(crate) fn is_grouped(spec: &AggregateSpec) -> bool {
     spec.bitwise.first().map_or(!spec.keys.is_empty(), |first_argument| *first_argument > 0)
 }
 
-/// A result that another aggregation has given, in the one group with it.
+/// A result of another aggregation, taken from the one group that has it.
 fn taken(
     lowering: &mut Lowering<'_>,
     scope: &Scope,
@@ -283,7 +283,7 @@ fn taken(
     Ok(match (value.dictionary, truth, call.function.fun().name()) {
         (Some(id), ..) => Final::Ranked(at, id),
         (None, true, _) => Final::Truth(at),
-        // Without any row there is no group to count in, and the count is 0.
+        // Without any row there is no group to count in: the count is 0.
         (None, false, "count" | "regr_count") => Final::Counted(at),
         (None, false, _) => Final::Is(at),
     })
@@ -311,7 +311,7 @@ fn one(
         return sketch::lower(lowering, scope, spec, (function, sketch, arguments), filter);
     }
     match name {
-        // What is counted are distinct values already.
+        // The counted values are distinct already.
         "approx_distinct" => {
             return Ok(match count(lowering, scope, spec, arguments, filter)? {
                 Final::Is(at) => Final::Converted(at),
@@ -339,7 +339,7 @@ fn one(
         if is_nested(&value.data_type) && !has_least(&value.data_type) {
             return Err(unsupported(function, "it has no device form over structures, maps and lists of nested items"));
         }
-        // The least string or list is the one of the least rank.
+        // The least string or list has the least rank.
         let rank = lowering.kept_rank(argument, &value, id)?;
         let sorted_type = value.data_type.clone();
         let sorted = lowering.dictionaries.add(Dictionary::Sorted { of: id, data_type: value.data_type });
@@ -375,7 +375,7 @@ fn one(
             let least = name == "min";
             Ok(Final::Is(add(if least { Aggregate::Min(value.node) } else { Aggregate::Max(value.node) })))
         }
-        // Any will do, so that it may be the least.
+        // Any value is correct, so the least is used.
         "any_value" => Ok(Final::Is(add(Aggregate::Min(value.node)))),
         "bit_and" | "bit_or" | "bit_xor" if repr.is_integer() && repr != Repr::I128 => Ok(Final::Is(add(match name {
             "bit_and" => Aggregate::BitAnd(value.node),
@@ -426,12 +426,12 @@ fn sum_fits(of: Ty) -> bool {
     of.bounds().is_some_and(|Range { low, high }| low.unsigned_abs().max(high.unsigned_abs()) <= 1 << 31)
 }
 
-/// True for numbers so small that no table has the rows for their sum to leave 64 bits.
+/// True for numbers so small that no table has enough rows for their sum to exceed 64 bits.
 fn is_small(Range { low, high }: Range) -> bool {
     low.unsigned_abs().max(high.unsigned_abs()) <= 1 << 20
 }
 
-/// The range of a CASE whose results are constants: where a dictionary decides it, its values have none.
+/// The range of a CASE whose results are constants: if a dictionary decides the CASE, its values have no range.
 fn range_of_literals(expr: &Arc<dyn PhysicalExpr>) -> Option<Range> {
     if let Some(literal) = expr.downcast_ref::<LiteralExpr>() {
         let value = scalar_integer(literal.value())?;
@@ -459,7 +459,7 @@ fn count(
             let node = lowering.lower(one, scope)?.node;
             let graph = &mut lowering.graph;
             if filter.is_none() && !graph.ty(node).nullable && graph.can_fail(node) {
-                // All rows count, and the value is computed for its errors alone.
+                // All rows count, and the value is computed only for its errors.
                 let all = graph.boolean(true);
                 filter = Some(graph.with_errors_of(all, node).map_err(|e| refused(one, &e))?);
             }
@@ -481,8 +481,8 @@ fn count(
     Ok(Final::Is(spec.accumulate(&lowering.graph, Accumulator { aggregate, filter })))
 }
 
-/// FIRST_VALUE and LAST_VALUE in an order; the last value is the first in the opposite order. Without ORDER BY the order is
-/// that in which rows come: of one partition its own, of several any.
+/// FIRST_VALUE and LAST_VALUE in an order; the last value is the first in the opposite order. Without ORDER BY rows are
+/// in the order of input: for one partition its own, for several any.
 fn first(
     lowering: &mut Lowering<'_>,
     scope: &Scope,
@@ -521,7 +521,7 @@ fn first(
     })
 }
 
-/// The number of an order; equal ones share it.
+/// The number of an order; equal orders share it.
 fn order_number(spec: &mut AggregateSpec, order: Vec<OrderKey>) -> u32 {
     let number = spec.orders.iter().position(|known| *known == order).unwrap_or_else(|| {
         spec.orders.push(order);
@@ -530,7 +530,7 @@ fn order_number(spec: &mut AggregateSpec, order: Vec<OrderKey>) -> u32 {
     number as u32
 }
 
-/// MIN and MAX of texts that are no codes: the first one in the order of their bytes.
+/// MIN and MAX of texts without codes: the first text in the order of their bytes.
 fn least_text(
     spec: &mut AggregateSpec,
     graph: &Graph,
@@ -580,7 +580,7 @@ fn average(
         }
         _ => None,
     };
-    // Values so small that no number of rows brings their sum to 128 bits need no check, and share the sum of SUM.
+    // Values so small that their sum never needs 128 bits need no check, and share the sum of SUM.
     let small = |range: Range| range.high.unsigned_abs().max(range.low.unsigned_abs()) < 1 << 80;
     let fits = lowering.graph.ty(node).range.is_some_and(small);
     let mut add = |aggregate| spec.accumulate(&lowering.graph, Accumulator { aggregate, filter });
@@ -593,7 +593,7 @@ fn average(
         (DataType::Duration(_), DataType::Duration(_), _) if value.data_type == *result => {
             Ok(Final::WholeAverage { sum: add(Aggregate::Sum(node)), count })
         }
-        // DataFusion sums in a wider type than its results have: a total that leaves 128 bits is not ours to give.
+        // DataFusion sums in a wider type than its results have: a total beyond 128 bits is left to the CPU.
         (_, _, Some((digits, precision))) => {
             let sum = if fits { Aggregate::Sum(node) } else { Aggregate::SumChecked(node) };
             Ok(Final::DecimalAverage { sum: add(sum), count, digits, precision })
@@ -621,11 +621,11 @@ fn lane_type(repr: Repr) -> DataType {
     }
 }
 
-/// One table, whose groups another segment reads, which begins by finishing them.
+/// Sink into one table. The segment that reads its groups begins by finishing them.
 #[derive(Debug)]
 pub(crate) struct AggregateSink {
     pub node: Arc<DeviceAggregateExec>,
-    /// The rows come in the order of their groups, with the values that are looked up.
+    /// Rows are in the order of their groups, with lookup values beside them.
     pub ranks: bool,
 }
 
@@ -661,7 +661,7 @@ impl Sink for AggregateSink {
     }
 }
 
-/// What a segment begins with that reads a table of groups.
+/// First stage of a segment that reads a table of groups.
 #[derive(Debug)]
 pub(crate) struct FinishGroups(pub Arc<DeviceAggregateExec>);
 

@@ -1,12 +1,12 @@
-//! Groups rows and accumulates.
+//! Groups rows and aggregates each group.
 //!
 //!   pipeline   … ──► [ keys, arguments ] ──► one table on the device ──► emit ──► next pipeline (averages, HAVING)
 //!
 //! NULL     NULL keys form one group; NULL arguments are skipped.
 //! Order    of groups: not promised.
 //! Memory   the table: direct-addressed where the keys' ranges allow, hashed otherwise.
-//! Stands for a Partial/Final pair, whose intermediate state is DataFusion's private matter, or for a Single one. DISTINCT
-//!          arguments beside others take two of these nodes: see [`Aggregation`].
+//! Stands for a Partial/Final pair, whose intermediate state is private to DataFusion, or for a Single one. DISTINCT
+//! arguments beside others take two of these nodes: see [`Aggregation`].
 
 pub mod describe;
 mod digest;
@@ -68,7 +68,7 @@ impl DeviceOperator for Aggregate {
     }
 }
 
-/// A Final aggregate goes to the device with its Partial, or a Single one does.
+/// Places a Final aggregate together with its Partial, or a Single one.
 fn place(node: &Arc<dyn ExecutionPlan>, last: &AggregateExec, to: &Placing<'_>) -> Result<Placed> {
     let first = match last.mode().input_mode() {
         AggregateInputMode::Raw => Some(last),
@@ -76,14 +76,14 @@ fn place(node: &Arc<dyn ExecutionPlan>, last: &AggregateExec, to: &Placing<'_>) 
     };
     let pair = first.filter(|_| last.mode().output_mode() == AggregateOutputMode::Final);
     let Some(first) = pair else {
-        // A lone phase: its state is DataFusion's private matter.
+        // A lone phase: its state is private to DataFusion.
         let child = to.in_order(|| to.place(last.input()))?;
         let reason = Reason::NodeUnsupported { node: format!("AggregateExec in mode {:?}", last.mode()) };
         let reason = (!matches!(last.mode(), AggregateMode::Partial)).then_some(reason);
         return to.stay(node, vec![child], reason);
     };
     let child = to.with_order_free(!takes_rows_as_they_come(first), || to.place(first.input()))?;
-    // On the CPU it may count on the order of its input: then the input is placed again.
+    // On the CPU it may depend on the order of its input: then the input is placed again.
     let stays = |child: Placed, reason: Option<Reason>| {
         let child = match first.input().properties().output_ordering() {
             Some(_) => to.in_order(|| to.place(first.input()))?,
@@ -100,12 +100,12 @@ fn place(node: &Arc<dyn ExecutionPlan>, last: &AggregateExec, to: &Placing<'_>) 
     let child = to.after_limit(child)?;
     match to.tree(&child).and_then(|input| judge(node, first, last, &input, to)) {
         Ok(tree) => Ok(Placed::Device(tree)),
-        // The pair stays together: the reason is shown below the Partial, and all nodes between stay as they were.
+        // The pair stays together: the reason is shown below the Partial, and all nodes between are unchanged.
         Err(reason) => stays(child, Some(reason)),
     }
 }
 
-/// Whether a result depends on the order in which the rows come, and on no other.
+/// Whether a result depends on the order of the input rows, and on no other order.
 fn takes_rows_as_they_come(first: &AggregateExec) -> bool {
     let calls = first.aggr_expr();
     calls
@@ -133,14 +133,15 @@ fn judge(
         sorted: false,
         aggregated: true,
     };
-    // Groups that DataFusion would find one after the other in a sorted input: those above may count on it.
+    // DataFusion finds the groups of a sorted input in its order: nodes above may depend on that.
     match node.properties().output_ordering().filter(|_| !to.is_order_free()) {
         Some(order) => to.sort(node, tree, order, None),
         None => Ok(tree),
     }
 }
 
-/// Refuses digests of all rows where there are known to be more values than one keeps apart: a run would find out, after a sort.
+/// Refuses digests of all rows if they are known to have more values than one keeps apart: a run would fail only after
+/// a sort.
 fn check_digests(first: &AggregateExec, phases: &[Aggregation], to: &Placing<'_>) -> Result<(), Reason> {
     let calls = phases.iter().flat_map(|phase| &phase.calls).filter(|call| !call.taken && call.filter.is_none());
     let mut digests = calls.filter_map(|call| call.digest.map(|most| (call, most))).peekable();
@@ -166,7 +167,7 @@ fn check_digests(first: &AggregateExec, phases: &[Aggregation], to: &Placing<'_>
     Ok(())
 }
 
-/// The columns that the last of these phases gives.
+/// The output columns of the last of these phases.
 fn columns(
     phases: &[Aggregation],
     input: &[ColumnInfo],
@@ -181,7 +182,7 @@ fn columns(
     Ok(columns)
 }
 
-/// Everything from `last` down to its Partial stays; the Partial's input is `child`.
+/// Leaves everything from `last` down to its Partial on the CPU; the Partial's input is `child`.
 fn rebuild_pair(
     whole: &Arc<dyn ExecutionPlan>,
     last: &AggregateExec,
@@ -203,7 +204,7 @@ fn rebuild_pair(
     Ok(placed)
 }
 
-/// The Partial aggregate below a Final one, through nodes that only move rows or put them in the order of their keys.
+/// The Partial aggregate below a Final one, through nodes that only move or sort rows.
 fn partial_below(last: &AggregateExec) -> Option<&AggregateExec> {
     let mut node = last.input();
     loop {
@@ -218,8 +219,8 @@ fn partial_below(last: &AggregateExec) -> Option<&AggregateExec> {
     }
 }
 
-/// Aggregations: where they are placed, and how they become segments: one that ends in a table, which another one begins with;
-/// before them, where values are looked up by their place in an order, one that puts the rows in it.
+/// Aggregations: their placement, and their segments: one that ends in a table, which another one begins with; before
+/// them, if values are looked up by their position in an order, one that sorts the rows.
 #[derive(Debug)]
 pub(crate) struct Aggregate;
 

@@ -8,8 +8,8 @@
 //! The anchor is one of the group's own values, so a large mean beside a small spread costs no digits.
 //!
 //! NULL     a pair counts where both are valid; statistics of too few rows are NULL, as DataFusion's.
-//! Order    none is needed; last bits depend on it.
-//! NaN      among the values makes a statistic NaN, of no promised sign.
+//! Order    not needed; last bits depend on it.
+//! NaN      among the values makes a statistic NaN, with an unspecified sign.
 
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use millpond_kernels::codegen::ir::{
@@ -23,7 +23,7 @@ use crate::operator::aggregate::finish::Final;
 use crate::operator::aggregate::lower::unsupported;
 use crate::reason::Reason;
 
-/// What is made of the moments.
+/// Statistic that is computed from the moments.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Statistic {
     Variance { sample: bool, root: bool },
@@ -48,7 +48,7 @@ struct Axis {
     squares: usize,
 }
 
-/// The accumulators of one statistic, by position. Of one column: `y` and `products` repeat `x`.
+/// The accumulators of one statistic, by position. For one column, `y` and `products` repeat `x`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Moments {
     statistic: Statistic,
@@ -107,7 +107,7 @@ pub(crate) fn pair(
     };
     let (y, x) = (lowering.lower(y, scope)?.node, lowering.lower(x, scope)?.node);
     let graph = &mut lowering.graph;
-    // The pair counts where this is valid.
+    // The pair counts if this is valid.
     let both = match (graph.ty(x).nullable, graph.ty(y).nullable) {
         (_, false) => x,
         (false, true) => y,
@@ -156,7 +156,7 @@ fn accumulate(
 }
 
 impl Moments {
-    /// The statistic; `accumulator` finds an accumulator's node.
+    /// The statistic; `accumulator` returns an accumulator's node.
     pub(crate) fn finish(
         &self,
         graph: &mut Graph,
@@ -192,7 +192,7 @@ impl Moments {
                 match (sample, self.grouped) {
                     (true, _) => g.0.case(vec![(several, value)], None)?,
                     (false, true) => g.0.case(vec![(some, value)], None)?,
-                    // Without groups DataFusion does not look at the one value, which may be no finite one.
+                    // Without groups DataFusion does not inspect a single value, which may not be finite.
                     (false, false) => g.0.case(vec![(several, value), (some, zero)], None)?,
                 }
             }
@@ -291,7 +291,7 @@ impl Floats<'_> {
         self.0.arithmetic(Arithmetic::Divide, a, b, Overflow::Wrap)
     }
 
-    /// The sum of products about the means, from that about the anchors.
+    /// The sum of products about the means, from the sum about the anchors.
     fn about_mean(&mut self, products: NodeId, a: NodeId, b: NodeId, n: NodeId) -> Result<NodeId, GraphError> {
         let mean = self.divide(b, n)?;
         let both = self.multiply(a, mean)?;
@@ -303,11 +303,11 @@ impl Floats<'_> {
         self.0.arithmetic(Arithmetic::Add, anchor, offset, Overflow::Wrap)
     }
 
-    /// Rounding may leave a sum of squares a little below zero.
+    /// Replaces a sum of squares that rounding has left slightly below zero.
     fn at_least_zero(&mut self, squares: NodeId) -> Result<NodeId, GraphError> {
         let zero = self.0.float(0.0, Repr::F64);
         let lowest = self.0.float(f64::NEG_INFINITY, Repr::F64);
-        // A NaN with its sign bit set is below everything, and stays.
+        // A NaN with its sign bit set sorts below everything, and stays.
         let below = self.0.compare(Comparison::Less, squares, zero)?;
         let number = self.0.compare(Comparison::GreaterEqual, squares, lowest)?;
         let below = self.0.and(below, number)?;

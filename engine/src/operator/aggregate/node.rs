@@ -1,4 +1,4 @@
-//! The node of an aggregation on the device: it describes, and a program runs it.
+//! The plan node of an aggregation on the device; a program runs it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ impl DeviceAggregateExec {
         Self { aggregation: Arc::new(aggregation), input, properties }
     }
 
-    /// What it computes.
+    /// The aggregation that it computes.
     pub fn aggregation(&self) -> &Aggregation {
         &self.aggregation
     }
 
-    /// Columns that it reads.
+    /// Number of columns that it reads.
     pub fn input_width(&self) -> usize {
         self.input.schema().fields().len()
     }

@@ -1,14 +1,15 @@
-//! Aggregates over the rows of a group in an order: nth_value, array_agg, string_agg.
+//! Aggregates over the ordered rows of a group: nth_value, array_agg, string_agg.
 //!
 //!   rows by (keys, ORDER BY)      a 9 │ a 4 │ a 1 │ b 7 │ b 2
 //!   groups                        a: first row 0, 3 rows          b: first row 3, 2 rows
 //!   nth_value(x, 2)               x[0 + 1] = 4                    x[3 + 1] = 2
-//!   array_agg(x)                  rows 0 to 2 of x                rows 3 and 4: put together by the host (result/lists.rs)
+//!   array_agg(x)                  rows 0 to 2 of x                rows 3 and 4, for the host (result/lists.rs)
 //!   string_agg(x, '-')            of the text -9-4-1-7-2 the bytes 1 to 6, and 7 to 10
 //!
-//! NULL    counts for nth_value and array_agg, unless that ignores it; string_agg leaves it out. Without a row there is no result.
-//! Order   without ORDER BY that in which the rows come: of one partition its own. Of rows that tie any.
-//! DISTINCT  over the groups of another aggregation, which are in no order but that of the argument.
+//! NULL    counts for nth_value and array_agg, unless they ignore it; string_agg skips it. Without a row there is no
+//!         result.
+//! Order   without ORDER BY that of the input: for one partition its own. Ties are in any order.
+//! DISTINCT  over the groups of another aggregation, which have no order except that of the argument.
 
 use std::sync::Arc;
 
@@ -32,23 +33,23 @@ use crate::operator::aggregate::ranked::{present, value_at};
 use crate::operator::aggregate::ranks::{Becomes, Ranked, RankedBy, looked_up_at};
 use crate::reason::Reason;
 
-/// What a call makes of its rows in order.
+/// Kind of an ordered aggregate.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ordered {
-    /// The value in this row from 1, or from the end below 0.
+    /// The value in this row, counted from 1, or from the end if negative.
     Nth(i64),
-    /// The list of all.
+    /// The list of all values.
     List,
-    /// The texts one behind the other, with this between them.
+    /// The texts concatenated, with this separator.
     Text(String),
 }
 
-/// Whether function `name` is one of these.
+/// Whether function `name` is an ordered aggregate.
 pub(crate) fn is_ordered(name: &str) -> bool {
     matches!(name, "nth_value" | "array_agg" | "string_agg")
 }
 
-/// What `function` makes of its rows, and their order; what is no argument of a row goes from `arguments`.
+/// The kind of `function` and its order; an argument that is not evaluated per row is removed from `arguments`.
 pub(crate) fn describe(
     function: &AggregateFunctionExpr,
     arguments: &mut Vec<Arc<dyn PhysicalExpr>>,
@@ -74,7 +75,7 @@ pub(crate) fn describe(
             Some(Some(between)) => Ordered::Text(between.to_string()),
             _ => return Err(unsupported(function, "what comes between the texts is none")),
         },
-        // DataFusion says so, too, and has the words.
+        // DataFusion reports this error itself.
         _ => return Err(unsupported(function, "its second argument is no constant that it takes")),
     };
     let mut order = function.order_bys().to_vec();
@@ -91,21 +92,21 @@ pub(crate) fn describe(
     Ok(Some((ordered, order)))
 }
 
-/// What is made of a column in its order, by the first row of each group and how many rows or values it has.
+/// Result from a column in its order, by the first row of each group and its number of rows or values.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct InOrder {
     ordered: Ordered,
-    /// Accumulators: the group's first row, how many of its rows take part, and how many it has.
+    /// Accumulators: the group's first row, its number of rows that take part, and its number of rows.
     start: usize,
     count: usize,
     rows: usize,
-    /// Which of the ordered columns.
+    /// Index of the ordered column.
     column: usize,
-    /// What the result leads to: lists, or what the values are codes of.
+    /// Dictionary of the result: of lists, or of the values' codes.
     pub dictionary: Option<DictionaryId>,
 }
 
-/// The accumulators of such an aggregate; what is to be ordered joins `ranked`.
+/// The accumulators of an ordered aggregate; adds the column to be ordered to `ranked`.
 pub(crate) fn lower(
     lowering: &mut Lowering<'_>,
     scope: &Scope,
@@ -158,7 +159,7 @@ pub(crate) fn lower(
             Column { value, becomes: Becomes::Values, counted: Aggregate::CountStar, among: filter }
         }
     };
-    // Rows that do not take part come last; of texts they have no bytes, wherever they are.
+    // Rows that do not take part sort last; texts of such rows have no bytes, wherever they are.
     if let (Some(among), true) = (column.among, column.becomes != Becomes::Text) {
         let graph = &mut lowering.graph;
         let (here, elsewhere) = (graph.integer(0, Repr::U8), graph.integer(1, Repr::U8));
@@ -189,17 +190,17 @@ pub(crate) fn lower(
     Ok(Final::InOrder(InOrder { ordered: ordered.clone(), start, count, rows, column: at, dictionary }))
 }
 
-/// What is put in order.
+/// A column to be ordered.
 struct Column {
     value: Value,
     becomes: Becomes,
-    /// How the rows that take part are counted, of those for which this is true.
+    /// Aggregate that counts the rows that take part, and the condition for these rows.
     counted: Aggregate,
     among: Option<NodeId>,
 }
 
 impl Column {
-    /// Each text behind what comes between two of them.
+    /// Each text with the separator before it.
     fn of_text(
         lowering: &mut Lowering<'_>,
         scope: &Scope,
@@ -218,7 +219,7 @@ impl Column {
     }
 }
 
-/// A text behind what comes between two; NULL stays NULL.
+/// A text with the separator before it; NULL stays NULL.
 pub(crate) fn behind(
     lowering: &mut Lowering<'_>,
     scope: &Scope,
@@ -236,7 +237,7 @@ pub(crate) fn behind(
 }
 
 impl InOrder {
-    /// The result, over the accumulators of the groups. `types` are those of the ordered columns.
+    /// The result, from the accumulators of the groups. `types` are those of the ordered columns.
     pub(crate) fn finish(
         &self,
         lowering: &mut Lowering<'_>,
@@ -269,7 +270,7 @@ impl InOrder {
     }
 }
 
-/// The value `place` rows behind the first, or before the end.
+/// The value `place` rows after the first, or before the end.
 fn nth(
     graph: &mut Graph,
     (start, count): (NodeId, NodeId),
@@ -297,11 +298,11 @@ fn list(graph: &mut Graph, start: NodeId, count: NodeId) -> Result<NodeId, Graph
     let half = graph.integer(1 << 32, Repr::U64);
     let high = graph.arithmetic(Arithmetic::Multiply, start, half, Overflow::Wrap)?;
     let word = graph.arithmetic(Arithmetic::Add, high, count, Overflow::Wrap)?;
-    // Nothing is known of words, so that all lists are of one type.
+    // Words have no known range, so that all lists have one type.
     graph.convert(word, Repr::U64, Overflow::Wrap)
 }
 
-/// The texts of a group, without what comes before the first.
+/// The texts of a group, without the separator before the first.
 fn text(
     graph: &mut Graph,
     (start, count, rows): (NodeId, NodeId, NodeId),
@@ -328,7 +329,7 @@ fn text(
     let last = graph.arithmetic(Arithmetic::Subtract, last, one, Overflow::Wrap)?;
     let end = end_of(graph, last)?;
     let begin = graph.arithmetic(Arithmetic::Add, begin, between, Overflow::Wrap)?;
-    // Where no text is, there is nothing to leave out either.
+    // Without a text there is no separator to leave out.
     let some = graph.compare(Comparison::Greater, count, zero)?;
     let begin = graph.case(vec![(some, begin)], None)?;
     let code = graph.integer(0, Repr::U32);

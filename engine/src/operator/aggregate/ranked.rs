@@ -1,13 +1,15 @@
-//! Medians and percentiles: of each group, the values at one or two places in their order.
+//! Medians and percentiles: for each group, the values at one or two positions in their order.
 //!
 //!   rows in the order of (keys, x)     a 1 │ a 4 │ a 9 │ a NULL │ b 2 │ b 7
 //!   groups                             a: first row 0, 3 values       b: first row 4, 2 values
 //!   median(x)                          x[0 + 1] = 4                   (x[4] + x[5]) / 2 = 4.5
 //!
-//! NULL    sorts last in its group, and is no value; a group without values has no median.
+//! NULL    sorts last in its group, and is not a value; a group without values has no median.
 //! Several arguments, or one under several filters: a sorted column each. Groups begin at the same rows in all of them.
-//! Floats  in total order, as DataFusion has them; a median is in the argument's own width, a percentile by way of 64 bits.
-//! After   DataFusion's median and percentile_cont: weights of an interpolation are cut to six digits. Those of digests: digest.rs.
+//! Floats  in total order, as in DataFusion; a median has the argument's own width, a percentile is computed in 64
+//!         bits.
+//! After   DataFusion's median and percentile_cont: weights of an interpolation are cut to six digits. For digests:
+//!         digest.rs.
 
 use datafusion::arrow::datatypes::DataType;
 use millpond_kernels::abi::MAX_EXTENT_ROWS;
@@ -25,39 +27,39 @@ use crate::operator::aggregate::lower::unsupported;
 use crate::operator::aggregate::ranks::{Becomes, Ranked, RankedBy, looked_up_at};
 use crate::reason::Reason;
 
-/// Weights of an interpolation are multiples of the inverse.
+/// Inverse of the step between weights of an interpolation.
 const WEIGHTS: f64 = 1_000_000.0;
 
-/// Where in its group's order a result lies.
+/// Position of a result in its group's order.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Place {
-    /// Accumulators: the group's first row, and how many values it has.
+    /// Accumulators: the group's first row, and its number of values.
     start: usize,
     count: usize,
-    /// Which of the sorted columns.
+    /// Index of the sorted column.
     column: usize,
-    /// The median where `None`.
+    /// `None` for the median.
     percentile: Option<f64>,
     digest: Option<Digested>,
     /// The values are floats of 16 bits.
     half: bool,
 }
 
-/// What a digest's estimate asks of its group.
+/// Parameters of a digest's estimate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Digested {
-    /// So many values are kept apart.
+    /// Number of values that are kept apart.
     most: u64,
-    /// The accumulator of the zeros that are there.
+    /// Accumulator of the marks of zeros.
     zeros: Option<usize>,
 }
 
-/// Whether function `name` looks at places in the order of its argument.
+/// Whether function `name` reads positions in the order of its argument.
 pub(crate) fn is_ranked(name: &str) -> bool {
     matches!(name, "median" | "percentile_cont" | "approx_median" | "approx_percentile_cont")
 }
 
-/// The accumulators of a median or percentile; what is to be sorted joins `ranked`.
+/// The accumulators of a median or percentile; adds the column to be sorted to `ranked`.
 pub(crate) fn lower(
     lowering: &mut Lowering<'_>,
     scope: &Scope,
@@ -109,7 +111,7 @@ pub(crate) fn lower(
     Ok(Final::Placed(Place { start, count, column, percentile: call.percentile, digest, half }))
 }
 
-/// A group key as it is sorted: what is one group is one value.
+/// A group key as a sort key: keys of one group become one value.
 pub(crate) fn key(graph: &mut Graph, key: NodeId) -> Result<NodeId, GraphError> {
     let repr = graph.ty(key).repr;
     if !repr.is_float() {
@@ -120,7 +122,7 @@ pub(crate) fn key(graph: &mut Graph, key: NodeId) -> Result<NodeId, GraphError> 
 }
 
 impl Place {
-    /// The result, over the accumulators of the groups.
+    /// The result, from the accumulators of the groups.
     pub(crate) fn finish(
         self,
         lowering: &mut Lowering<'_>,
@@ -154,7 +156,7 @@ impl Place {
     }
 }
 
-/// How many values there are, as NULL where there are none.
+/// Number of values, NULL if there are none.
 pub(super) fn present(graph: &mut Graph, count: NodeId) -> Result<NodeId, GraphError> {
     let count = graph.assume(count, Range { low: 0, high: MAX_EXTENT_ROWS.into() });
     let none = graph.is_zero(count)?;
@@ -185,12 +187,12 @@ struct Values {
 }
 
 impl Values {
-    /// The value at place `offset` (`I64`).
+    /// The value at position `offset` (`I64`).
     fn at(&self, graph: &mut Graph, offset: NodeId) -> Result<NodeId, GraphError> {
         value_at(graph, self.start, offset, self.table, self.ty)
     }
 
-    /// What was computed, in the values' own width.
+    /// A computed value in the values' own width.
     fn rounded(&self, graph: &mut Graph, of: NodeId) -> Result<NodeId, GraphError> {
         if self.half { graph.float_function(FloatFunction::Narrow, of) } else { Ok(of) }
     }
@@ -253,7 +255,7 @@ impl Values {
     }
 }
 
-/// (a + b) / 2 of two integers, cut towards zero, whatever their size.
+/// (a + b) / 2 of two integers of any size, rounded towards zero.
 fn middle(graph: &mut Graph, a: NodeId, b: NodeId) -> Result<NodeId, GraphError> {
     let (a, b) = (graph.convert(a, Repr::I128, Overflow::Wrap)?, graph.convert(b, Repr::I128, Overflow::Wrap)?);
     let whole = graph.arithmetic(Arithmetic::Add, a, b, Overflow::Wrap)?;
@@ -262,7 +264,7 @@ fn middle(graph: &mut Graph, a: NodeId, b: NodeId) -> Result<NodeId, GraphError>
     if graph.ty(a).bounds().is_some_and(|range| most.contains(range)) {
         return Ok(simple);
     }
-    // Where the sum leaves 128 bits, both are of one sign: halves and remainders add up without.
+    // If the sum exceeds 128 bits, both have one sign: halves and remainders add up without overflow.
     let two = graph.integer(2, Repr::I128);
     let half = |graph: &mut Graph, of| graph.divide_constant(of, 2, Rounding::Truncate);
     let rest = |graph: &mut Graph, of| graph.arithmetic(Arithmetic::Remainder, of, two, Overflow::Wrap);

@@ -1,16 +1,16 @@
-//! Columns that an aggregation has put in orders within its groups, and what is left of each beside the rows.
+//! Columns that an aggregation orders within its groups, and the lookup columns that remain of each beside the rows.
 
 use millpond_kernels::codegen::ir::NodeId;
 
 use crate::column::{ColumnInfo, DictionaryId};
 
-/// A column that is put in an order within its groups.
+/// A column to be ordered within its groups.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Ranked {
     pub value: NodeId,
-    /// What it is as a column.
+    /// Its description as a column.
     pub info: ColumnInfo,
-    /// After the keys of the groups.
+    /// Sort keys, after the keys of the groups.
     pub order: Vec<RankedBy>,
     pub becomes: Becomes,
 }
@@ -19,25 +19,25 @@ pub(crate) struct Ranked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RankedBy {
     pub node: NodeId,
-    /// Of strings: whose codes they are.
+    /// For strings: the dictionary of the codes.
     pub dictionary: Option<DictionaryId>,
     pub descending: bool,
     pub nulls_first: bool,
 }
 
-/// What becomes of a column in its order.
+/// Form of a column in its order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Becomes {
-    /// Values, looked up by their place.
+    /// Values, looked up by position.
     Values,
-    /// One text of all, and where each ends.
+    /// One text of all values, and the end of each.
     Text,
     /// The items of these lists.
     Items(DictionaryId),
 }
 
 impl Becomes {
-    /// How many columns are left beside the rows.
+    /// Number of lookup columns beside the rows.
     fn looked_up(self) -> usize {
         match self {
             Becomes::Values => 1,
@@ -47,7 +47,7 @@ impl Becomes {
     }
 }
 
-/// The first of the columns beside the rows that are left for `ranked[index]`.
+/// Index of the first lookup column for `ranked[index]`.
 pub(crate) fn looked_up_at(ranked: &[Ranked], index: usize) -> usize {
     ranked[..index].iter().map(|column| column.becomes.looked_up()).sum()
 }

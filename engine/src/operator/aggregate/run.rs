@@ -1,16 +1,18 @@
-//! The table of an aggregating segment: made, grown, emitted, all within what memory there is.
+//! The table of an aggregating segment: created, grown and emitted, within the available memory.
 //!
 //!   extent ─► certainly room for its rows? ─ yes ─► one launch
 //!                └─ no ─► one launch that leaves rows over when the table is full ─► none left? done
-//!                             └─ grow: 8 times at first, twice when large ─► the rows that were left, again
-//!   one table for all keys does not fit ─► one after the other for 2, 4, … 256 parts of the keys, over the same rows again
+//!                             └─ grow: 8 times at first, twice when large ─► the leftover rows, again
+//!   one table for all keys does not fit ─► one for each of 2, 4, … 256 parts of the keys, over the same rows again
 //!
-//! Size     a hash table begins with room for the groups that an earlier run of the plan found. Without one it begins with room for as many
-//!          groups as its keys have values, if that is known and not very many; else for 65,536. Once it is large, it is never more than
-//!          twice as large as its groups ask for.
-//! Waits    in a first run: for the number of rows left over, where there might be any; before a large output, for the number of groups.
-//! Memory   promised by the governor before it is allocated; while a table grows, the old one and the new. Where there is none to
-//!          grow, the table fills up to seven eighths before the run begins again with fewer keys at a time.
+//! Size     a hash table begins with room for the groups that an earlier run of the plan found. Otherwise it begins
+//!          with room for as many groups as its keys have values, if that is known and not very large; otherwise for
+//!          65,536. A large table is never more than twice as large as its groups need.
+//! Waits    in a first run: for the number of leftover rows, if there may be any; before a large output, for the number
+//!          of groups.
+//! Memory   is reserved with the governor before it is allocated; while a table grows, the old one and the new one. If
+//!          there is none to grow, the table fills up to seven eighths before the run begins again with fewer keys at a
+//!          time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -34,36 +36,36 @@ use crate::program::part::{Kept, Part, SMALL_RESULT_BYTES};
 use crate::program::segments::Origin;
 use crate::program::texts::Made;
 
-/// Groups that a hash table has room for at first, unless the rows are fewer.
+/// Number of groups that a hash table has room for at first, unless there are fewer rows.
 const GROUPS_AT_FIRST: u64 = 1 << 16;
-/// It begins with as many as its keys have values up to so many, where rows may be left out before they get there.
+/// Maximum number of groups to begin with, from the values of the keys, if filters may leave rows out.
 const GROUPS_OF_SOME_ROWS: u64 = 1 << 18;
-/// A table grows by this factor while it is small, since every turn asks the device and reads the rows that were left again.
+/// Growth factor of a small table: each growth reads a count back from the device, and reads the leftover rows again.
 const FAST_GROWTH: u64 = 8;
-/// Bytes up to which a table is small.
+/// Maximum bytes of a small table.
 const SMALL_TABLE_BYTES: usize = 256 << 20;
 
 /// The table of an aggregating segment.
 pub(crate) struct State {
     pub buffer: DeviceBuffer,
     pub layout: StateLayout,
-    /// Groups it may have by now.
+    /// Upper bound of its groups.
     groups: u64,
-    /// Groups that it may come to before rows are left over.
+    /// Number of groups beyond which rows are left over.
     limit: u64,
-    /// How often it has grown.
+    /// Number of times that it has grown.
     generation: u32,
     _promise: Reservation,
 }
 
 impl State {
-    /// True when `rows` rows, each with a group of its own, surely find room.
+    /// True if `rows` rows, each with a group of its own, certainly fit.
     fn has_room(&self, rows: u64, most: u64) -> bool {
         self.layout.regime != Regime::Hash || (self.groups + rows).min(most) <= self.limit
     }
 }
 
-/// Whether a launch brings a group without rows.
+/// Whether a launch creates a group without rows.
 fn is_seeded(lowered: &LoweredSegment) -> bool {
     matches!(&lowered.last.spec.sink, SinkSpec::Aggregate(aggregate) if aggregate.seed.is_some())
 }
@@ -72,11 +74,11 @@ fn is_seeded(lowered: &LoweredSegment) -> bool {
 #[derive(Default)]
 pub(crate) struct AggregateRun {
     state: tokio::sync::Mutex<Option<State>>,
-    /// Rows that went into the table, in this pass.
+    /// Number of rows added to the table in this pass.
     rows_in_table: AtomicU64,
-    /// How many extents came to the table.
+    /// Number of extents added to the table.
     extents: AtomicU32,
-    /// Records of the largest table that was wanted.
+    /// Records of the largest table that was requested.
     most_groups: AtomicU64,
 }
 
@@ -121,7 +123,7 @@ impl SinkRun for AggregateRun {
             _ => false,
         });
         let groups = self.most_groups.load(Ordering::Relaxed);
-        // About so many bytes has a record.
+        // A record has about this many bytes.
         let table = TableSize { bytes: groups as usize * 32 };
         (keyed && segment.passes < tune::MAX_KEY_PARTS && groups > tune::HASH_MIN_SLOTS).then_some(table)
     }
@@ -136,7 +138,7 @@ struct Adding<'a> {
 }
 
 impl Adding<'_> {
-    /// The part of the keys that this pass is for.
+    /// The part of the keys for this pass.
     fn key_part(&self, regime: Regime) -> KeyPart {
         match regime {
             Regime::Hash => {
@@ -154,7 +156,7 @@ impl Adding<'_> {
         Ok(State { buffer, layout, groups: 0, limit, generation: 0, _promise: promise })
     }
 
-    /// Adds an extent's rows to the table. `input` is what each launch reads, but for the number of its variant.
+    /// Adds an extent's rows to the table. `input` is the input of each launch, except the number of its variant.
     pub async fn accumulate(&self, input: Input<'_>) -> Result<(), Failure> {
         let seeds = if is_seeded(&self.prepared.lowered) { 1 } else { 0 };
         let rows: u64 = input.extents.iter().map(|extent| extent.rows.upper_bound()).sum();
@@ -164,7 +166,7 @@ impl Adding<'_> {
             let input = Input { variant, extent, ..input };
             let added = self.add_rows(input, rows + seeds).await;
             if let Err(failure) = added {
-                // The rows come again in smaller bites, unless other variants have added them already.
+                // The rows are added again in smaller pieces, unless other variants have added them already.
                 self.of.rows_in_table.fetch_sub(rows, Ordering::Relaxed);
                 return Err(if variant > 0 { failure.midway() } else { failure });
             }
@@ -172,7 +174,7 @@ impl Adding<'_> {
         Ok(())
     }
 
-    /// Counts rows before they go into the table. Beyond a bound sums would no longer be exact: then the CPU takes over.
+    /// Counts rows before they are added to the table. Beyond a bound sums are not exact: then the CPU takes over.
     fn count_rows(&self, rows: u64) -> Result<(), Failure> {
         let most = match self.segment.run.options.debug_rows_per_state {
             0 => self.prepared.pipeline.max_rows(),
@@ -189,7 +191,7 @@ impl Adding<'_> {
 
     /// One launch over the rows of `input`.
     fn launch(&self, input: Input<'_>, state: &State) -> Result<(), Failure> {
-        // The table's keys may be views of texts that earlier launches have made, for these rows too.
+        // The table's keys may be views of texts from earlier launches.
         let texts = self.segment.run.reached.by(&self.prepared.lowered.last.spec);
         let made = self.segment.run.made(&self.prepared.lowered.last.spec, &input, self.stream)?;
         let input = Input { arena: made.as_ref().map(Made::view), texts: &texts, ..input };
@@ -205,7 +207,7 @@ impl Adding<'_> {
         let mut slot = self.of.state.lock().await;
         let state = self.table(&mut slot, pipeline, rows)?;
         if !state.has_room(rows, most) && rows * 2 <= state.limit {
-            // The bound counts every row as a group: perhaps there are few.
+            // The bound counts every row as a group; the actual number may be small.
             self.count_groups(state).await?;
         }
         if state.has_room(rows, most) {
@@ -225,7 +227,7 @@ impl Adding<'_> {
             launched.map_err(|failure| if again { failure.midway() } else { failure })?;
             state.groups = state.layout.records.into();
             let generation = state.generation;
-            // Others may go on while this feeder waits.
+            // Other feeders may continue while this one waits.
             drop(slot);
             let question = (self.segment.index, Question::Leftover);
             let count = [noted.view(Leftover::COUNT)?];
@@ -234,7 +236,7 @@ impl Adding<'_> {
             let left = left.first().copied().unwrap_or(0);
             if left == 0 {
                 if again {
-                    // A later run begins with a table in which all find room.
+                    // A later run begins with a table that has room for all rows.
                     run.answer_at_once(question, asked, vec![0]);
                 }
                 return Ok(());
@@ -254,7 +256,7 @@ impl Adding<'_> {
         Ok(layout.of_part(part))
     }
 
-    /// The table; where there is none, a new one for the groups of `rows` rows, or of the first that are there.
+    /// The table; if there is none, a new one for the groups of `rows` rows, or for the initial number of groups.
     fn table<'s>(&self, slot: &'s mut Option<State>, pipeline: &Pipeline, rows: u64) -> Result<&'s mut State, Failure> {
         if slot.is_none() {
             let first = match self.segment.run.options.debug_groups_at_first {
@@ -284,7 +286,8 @@ impl Adding<'_> {
         Ok(slot.as_mut().ok_or_else(|| EngineError::internal("the table was just made"))?)
     }
 
-    /// How many groups there may be of `rows` rows, by how many values each key has, if that is known and more than a table begins with.
+    /// Number of groups that `rows` rows may have, by the number of values of each key, if it is known and exceeds the
+    /// initial number.
     fn known_groups(&self, pipeline: &Pipeline, rows: u64) -> Option<u64> {
         let (segment, spec) = (self.segment, &self.prepared.lowered.last.spec);
         let program = &segment.run.prepared.program;
@@ -307,17 +310,17 @@ impl Adding<'_> {
             let values = segment.run.sources[*source].distinct(*index as usize)?;
             groups = groups.saturating_mul(values + u64::from(spec.graph.ty(node).nullable));
         }
-        // Keys with more values together than there are rows have far fewer groups; and so may those of rows that pass a filter.
+        // Keys with more values together than there are rows have far fewer groups; and so may rows that pass a filter.
         let most = if spec.filters.is_empty() { rows } else { rows.min(GROUPS_OF_SOME_ROWS) };
         let fits = || self.layout(pipeline, groups).is_ok_and(|layout| layout.bytes <= SMALL_TABLE_BYTES);
         (groups > GROUPS_AT_FIRST && groups <= most && fits()).then_some(groups)
     }
 
-    /// Makes room for more groups in a full table. `left` rows at least are still to come.
+    /// Makes room for more groups in a full table. At least `left` rows have yet to be added.
     fn grow(&self, state: &mut State, pipeline: &Pipeline, left: u64) -> Result<(), Failure> {
         let groups = state.limit;
         let twice = self.layout(pipeline, groups * 2)?;
-        // No more than these rows can ask for, unless that were hardly any.
+        // No more than these rows may need, unless that is hardly any.
         let fast = self.layout(pipeline, (groups * FAST_GROWTH).min((groups + left).max(groups * 2)))?;
         let wanted = if fast.bytes <= SMALL_TABLE_BYTES { fast } else { twice.clone() };
         let is_larger = wanted.records > twice.records;
@@ -344,7 +347,7 @@ impl Adding<'_> {
         Ok(())
     }
 
-    /// Asks a hash table how many groups it has: the bound counts every row as one.
+    /// Reads back a hash table's number of groups: the bound counts every row as one.
     async fn count_groups(&self, state: &mut State) -> Result<u64, Failure> {
         let control = [state.buffer.view(StateLayout::CONTROL)?];
         let asked = (self.segment.index, Question::Groups);
@@ -353,10 +356,10 @@ impl Adding<'_> {
         Ok(groups)
     }
 
-    /// The groups as columns. `waits` when other passes come before the next pipeline.
+    /// The groups as columns. `waits` if other passes run before the next pipeline.
     pub async fn emit(&self, waits: bool) -> Result<Kept, Failure> {
         if self.of.rows_in_table.load(Ordering::Relaxed) == 0 && is_seeded(&self.prepared.lowered) {
-            // The empty grouping set has a group all the same, which a launch brings.
+            // The empty grouping set has a group all the same, which a launch creates.
             self.segment.no_rows(self.prepared, self.stream).await?;
         }
         let mut slot = self.of.state.lock().await;
@@ -369,7 +372,7 @@ impl Adding<'_> {
         if state.layout.regime == Regime::Hash {
             rows = rows.min(state.groups);
         }
-        // Every row may be a group; a large output is worth asking.
+        // Every row may be a group; for a large output the count is read back.
         let large = self.prepared.pipeline.emit_layout(&state.layout, rows)?.bytes > SMALL_RESULT_BYTES;
         if state.layout.regime == Regime::Hash && (large || waits) {
             rows = rows.min(self.count_groups(&mut state).await?);
@@ -382,7 +385,7 @@ impl Adding<'_> {
     }
 }
 
-/// The words of a block that are counts.
+/// The words of a block of counts.
 fn words(block: &[u8]) -> Result<Vec<u64>, Failure> {
     Ok(block.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect())
 }

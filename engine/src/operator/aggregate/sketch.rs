@@ -1,14 +1,16 @@
 //! approx_distinct: DataFusion's HyperLogLog, as two aggregations.
 //!
-//!   rows      x ─► hash of 64 bits ─► register: the lowest 14 · run: zero bits at the low end of the rest, and one
+//!   rows      x ─► hash of 64 bits ─► register: the lowest 14 bits · run: trailing zero bits of the rest, plus one
 //!   first     (keys, register) ─► the longest run
 //!   second    keys ─► registers with a run, Σ 2^-run ─► estimate
 //!
-//! Equal     the hash is DataFusion's, with its fixed seed, so that a register holds what it holds there; and so does the
-//!           estimate follow, in floats, from the same numbers in the same steps.
+//! Equal     the hash is DataFusion's, with its fixed seed, so that registers have the same contents there; the
+//!           estimate is computed in floats, from the same numbers in the same steps.
 //! Strings   DataFusion hashes the values of the dictionary; a string without one has no device form here.
-//! Exact     of booleans and integers of 8 or 16 bits DataFusion counts the distinct values: so does `count(DISTINCT x)`.
-//! Beyond    a run of 51, which one value of 2^50 has, adds nothing to the estimate here, and next to nothing there.
+//! Exact     DataFusion counts the distinct values of booleans and of integers of 8 or 16 bits, as `count(DISTINCT x)`
+//!           does.
+//! Beyond    a run of 51, which one value in 2^50 has, adds nothing to the estimate here, and almost nothing in
+//!           DataFusion.
 
 use std::sync::Arc;
 
@@ -26,26 +28,26 @@ use crate::operator::aggregate::finish::Final;
 use crate::operator::aggregate::lower::unsupported;
 use crate::reason::Reason;
 
-/// Steps after which the series of [`sigma`] no longer changes, with any number of empty registers.
+/// Number of steps after which the series of [`sigma`] no longer changes, for any number of empty registers.
 const SIGMA_STEPS: usize = 21;
 
-/// What an aggregation does for `approx_distinct`.
+/// Step of `approx_distinct` in an aggregation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sketch {
     /// The longest run of each register.
     Longest,
-    /// The estimate, from those.
+    /// The estimate, from the longest runs.
     Estimate,
 }
 
-/// How DataFusion finds `approx_distinct` of a type.
+/// DataFusion's method for `approx_distinct` of a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Method {
     Exact,
     Sketch,
 }
 
-/// How `function` counts values of `data_type`.
+/// The method of `function` for values of `data_type`.
 pub(crate) fn method(function: &AggregateFunctionExpr, data_type: &DataType) -> Result<Method, Reason> {
     use DataType::*;
     match data_type {
@@ -53,7 +55,7 @@ pub(crate) fn method(function: &AggregateFunctionExpr, data_type: &DataType) -> 
         Int32 | Int64 | UInt32 | UInt64 | Date32 | Date64 | Time32(_) | Time64(_) | Timestamp(..) | Duration(_)
         | Decimal32(..) | Decimal64(..) | Decimal128(..) => Ok(Method::Sketch),
         Utf8 | LargeUtf8 | Utf8View | Binary | LargeBinary | BinaryView => Ok(Method::Sketch),
-        // DataFusion has none of floats and of dictionaries, and says so.
+        // DataFusion has none for floats and dictionaries, and reports that itself.
         _ => Err(unsupported(function, format!("it is not lowered for {data_type}"))),
     }
 }
@@ -89,7 +91,7 @@ fn share(graph: &mut Graph, run: NodeId) -> Result<NodeId, GraphError> {
     graph.bitwise(Bitwise::ShiftRight, one, run)
 }
 
-/// The estimate (`U64`), from the number of registers that have a run (`I64`) and the sum of their [`share`]s.
+/// The estimate (`U64`), from the number of registers with a run (`I64`) and the sum of their [`share`]s.
 pub(crate) fn estimate(graph: &mut Graph, registers: NodeId, sum: NodeId) -> Result<NodeId, GraphError> {
     let all = REGISTERS as f64;
     let multiply = |graph: &mut Graph, a, b| graph.arithmetic(Arithmetic::Multiply, a, b, Overflow::Wrap);
@@ -116,8 +118,8 @@ pub(crate) fn estimate(graph: &mut Graph, registers: NodeId, sum: NodeId) -> Res
     graph.case(vec![(nothing, none)], Some(estimate))
 }
 
-/// x + x^2 + 2 x^4 + 4 x^8 + …, for x below 1: what empty registers add, after O. Ertl, "New cardinality estimation algorithms
-/// for HyperLogLog sketches".
+/// x + x^2 + 2 x^4 + 4 x^8 + …, for x below 1: the contribution of empty registers, after O. Ertl, "New cardinality
+/// estimation algorithms for HyperLogLog sketches".
 fn sigma(graph: &mut Graph, x: NodeId) -> Result<NodeId, GraphError> {
     let (mut power, mut sum) = (x, x);
     for step in 0..SIGMA_STEPS {

@@ -1,15 +1,15 @@
-//! Rows in the order of their groups, and beside them columns that are put in orders of their own within the groups.
+//! Rows in the order of their groups, and beside them columns in orders of their own within the groups.
 //!
 //!   rows              by (keys)                     the aggregation reads them next: a group is a run of them
-//!   median(x)         x by (keys, x)                what finishes the groups looks values up by their place
-//!   nth_value(y, 2 ORDER BY z)   y by (keys, z)     the same
-//!   array_agg(y ORDER BY z)      y by (keys, z)     stays for whoever puts the lists together when the groups leave the device
-//!   string_agg(y, '-' ORDER BY z)  one text of all y by (keys, z), and where each of them ends in it
+//!   median(x)         x by (keys, x)                the stage that finishes the groups looks values up by position
+//!   nth_value(y, 2 ORDER BY z)   y by (keys, z)     likewise
+//!   array_agg(y ORDER BY z)      y by (keys, z)     kept for the host, which assembles lists when groups leave
+//!   string_agg(y, '-' ORDER BY z)  one text of all y by (keys, z), and the end of each in it
 //!
-//! NULL    as each order says; rows that a FILTER leaves out come last in their group.
-//! Order   of rows that tie: that in which they came.
+//! NULL    as in each order; rows that a FILTER drops are last in their group.
+//! Order   of rows that tie: that of the input.
 //! Memory  the rows in one piece, row numbers for each order, and each column once more.
-//! Waits   for the number of bytes that joined texts take.
+//! Waits   for the number of bytes of concatenated texts.
 
 use std::sync::Arc;
 
@@ -38,23 +38,23 @@ use crate::program::lower::{LoweredSegment, LoweredSink, SegmentLowering, number
 use crate::program::part::{Kept, Part};
 use crate::reason::Reason;
 
-/// Writes all rows with their keys and what is to be ordered; the aggregation reads them next.
+/// Sink that writes all rows with their keys and the columns to be ordered; the aggregation reads them next.
 #[derive(Debug)]
 pub(crate) struct RankSink(pub Arc<DeviceAggregateExec>);
 
-/// What a segment writes that puts rows in the order of their groups.
+/// Details of a segment that sorts rows by their groups.
 #[derive(Debug, Clone)]
 struct LoweredRanking {
     keys: Vec<SortedBy>,
-    /// Launches over the same rows.
+    /// Number of launches over the same rows.
     variants: u32,
-    /// Columns written first, which the aggregation reads.
+    /// Number of columns written first, which the aggregation reads.
     read: usize,
     /// The columns behind them, each in an order within its groups.
     sorted: Vec<Sorted>,
 }
 
-/// A column that was written.
+/// A written column.
 #[derive(Debug, Clone)]
 struct Sorted {
     column: usize,
@@ -103,7 +103,7 @@ impl Sink for RankSink {
                 let order = ranked.order.iter().map(by).collect();
                 sorted.push(Sorted { column: read + at, info: ranked.info.clone(), order, becomes: ranked.becomes });
             }
-            // Groups need to lie together, in whatever order, so that codes will do for strings.
+            // Rows of a group only need to be adjacent, with groups in any order, so that codes suffice for strings.
             let key = |node| SortedBy { output: place(node), dictionary: None, descending: false, nulls_first: false };
             let keys = lowered.sort_keys(lowering)?.into_iter().map(key).collect();
             Ok(LoweredRanking { keys, variants: aggregation.variants.len() as u32, read, sorted })
@@ -120,14 +120,14 @@ impl Sink for RankSink {
     }
 }
 
-/// What an aggregation begins with that reads rows in the order of its groups: the rows of its variant, without the values beside
-/// them.
+/// First stage of an aggregation that reads rows in the order of its groups: the rows of its variant, without the
+/// values beside them.
 #[derive(Debug)]
 pub(crate) struct RankedRows(pub Arc<DeviceAggregateExec>);
 
 impl Stage for RankedRows {
     fn lower(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<(), Reason> {
-        // The rows of all variants lie here, with the number of each behind the columns that were there.
+        // The rows of all variants are stored here, with the variant's number behind the other columns.
         let (width, aggregation) = (self.0.input_width(), self.0.aggregation());
         if aggregation.variants.len() > 1 {
             segment.with_filters(|lowering, scope, filters| {
@@ -146,7 +146,7 @@ impl Stage for RankedRows {
     }
 }
 
-/// Keeps rows, variant by variant, and puts them in the order of their groups when all are there.
+/// Keeps rows, variant by variant, and sorts them by their groups once all are kept.
 struct RankRun;
 
 impl SinkRun for RankRun {
@@ -192,7 +192,7 @@ impl SinkRun for RankRun {
                         let all = joined(segment, &own.lookup_of(0)?.values, &rows, stream).await?;
                         looked_up.extend([all.whole, all.ends].map(|values| LookupInput { values, validity: None }));
                         promises.push(all.promise);
-                        // The rows themselves are read on.
+                        // The rows themselves are read later.
                         promises.extend(own.promise.filter(|_| ranks.is_as_it_came(column)));
                     }
                     Becomes::Items(id) => segment.run.keep_items(id, own)?,
@@ -209,18 +209,18 @@ fn ranking(lowered: &LoweredSegment) -> Result<&LoweredRanking, EngineError> {
     lowered.details().ok_or_else(|| EngineError::internal("a ranking is lowered as one"))
 }
 
-/// All rows, while they are put in orders.
+/// All rows, while they are sorted.
 struct Ranks<'a> {
     segment: &'a SegmentRun,
     part: Part,
     ranking: &'a LoweredRanking,
-    /// The orders that were made, each by its keys.
+    /// Orders so far, each by its keys.
     orders: Vec<(Vec<SortedBy>, ExtentInput, Reservation)>,
     stream: &'a Stream,
 }
 
 impl Ranks<'_> {
-    /// True where all rows are one group, and lie in the order of this column as they came.
+    /// True if all rows are one group, and this column has the order of the input.
     fn is_as_it_came(&self, of: &Sorted) -> bool {
         self.ranking.keys.is_empty() && of.order.is_empty()
     }
@@ -228,7 +228,7 @@ impl Ranks<'_> {
     /// A column in its order, alone in a part.
     async fn column(&mut self, of: &Sorted) -> Result<Part, Failure> {
         if self.is_as_it_came(of) {
-            // The first of these columns answers for the memory of all, which lives as long as any.
+            // The first of these columns holds the reservation for all, which lives as long as any of them.
             return Ok(self.part.take_column(of.column, of.info.clone()));
         }
         let keys = [self.ranking.keys.as_slice(), &of.order].concat();
@@ -250,7 +250,7 @@ impl Ranks<'_> {
     fn rows(self) -> Result<Kept, Failure> {
         let run = &self.segment.run;
         let Some((_, order, _)) = self.orders.first().filter(|_| !self.ranking.keys.is_empty()) else {
-            // They are one group, and columns beside them may be theirs.
+            // They are one group, and lookup columns beside them may share their memory.
             return Ok(Kept::staying(self.part));
         };
         let rows = fetch_rows(run, &self.part, 0..self.ranking.read, order, true, self.stream)?;
@@ -258,19 +258,20 @@ impl Ranks<'_> {
     }
 }
 
-/// All texts of a column as one.
+/// All texts of a column as one text.
 pub(crate) struct Joined {
-    /// A view of the whole.
+    /// A view of the whole text.
     pub whole: DeviceView,
-    /// What it leads to.
+    /// Bytes that the view points to.
     pub bytes: DeviceView,
-    /// Where the text of each row ends in it.
+    /// End of each row's text in it.
     pub ends: DeviceView,
-    /// For the ends.
+    /// Reservation for the ends.
     pub promise: Reservation,
 }
 
-/// The texts of a column as one, and where each ends in it. Who cuts it again gives views into it, so that it stays as long as the run.
+/// Concatenates the texts of a column, and returns the end of each. Slices of the result are views into it, so that it
+/// stays as long as the run.
 pub(crate) async fn joined(
     segment: &SegmentRun,
     views: &DeviceView,
@@ -291,12 +292,12 @@ pub(crate) async fn joined(
         );
         return Err(Failure::trouble(why));
     }
-    // A view of the whole lies in front of it: a number of bytes so large that they are elsewhere, and where.
+    // A view of the whole precedes it: a length too large for an inline text, and the address of the bytes.
     let words_filled = bytes as usize / WORD_BYTES * WORD_BYTES;
     let room = VIEW_ROOM + words_filled.max(VIEW_ROOM) + WORD_BYTES;
     let (dense, dense_promise) = run.memory.take(room, &run.tags.output, stream)?;
     let whole = dense.view(VIEW_ROOM..room)?;
-    // Texts are read by whole words, and the last of these may not be filled.
+    // Texts are read by whole words, and the last word may not be filled.
     whole.view(words_filled..words_filled + WORD_BYTES)?.fill(0, stream)?;
     let words = [whole.len() as u64, whole.address().0];
     let view: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -309,7 +310,7 @@ pub(crate) async fn joined(
     Ok(Joined { whole: front, bytes: whole, ends: working.view(place.ends())?, promise })
 }
 
-/// Bytes that are read of a text at once.
+/// Bytes of a text that are read at once.
 const WORD_BYTES: usize = 8;
-/// Room for a view before the bytes that it leads to; a text of so many bytes does not lie in its view.
+/// Bytes for a view before the text that it points to; a text of this length is not inline in its view.
 const VIEW_ROOM: usize = 256;

@@ -1,8 +1,8 @@
-//! Nested values in the kernels' language: words and what items are made of as dense columns, and a piece for the items of each.
+//! Lowers nested values: words and the inputs of items as dense columns, and a piece for the items of each value.
 //!
-//!   last piece     id │ words of a │ words of b │ l: start, count │ x │ items of a, how many │ …         one row for each row
-//!   beside it      over the rows of these, once for each item: j < count ? items of l[start + j] : x     a list
-//!                  over the rows themselves: the fields                                                  a structure
+//!   last piece     id │ words of a │ words of b │ l: start, count │ x │ item count of a │ …             one per row
+//!   beside it      over the rows of these, once for each item: j < count ? items of l[start + j] : x    a list
+//!                  over the rows themselves: the fields                                                 a structure
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::program::contract::{Sink, SinkRun};
 use crate::program::lower::{LoweredSink, Piece, PieceBuilder, SegmentLowering};
 use crate::reason::Reason;
 
-/// The columns of the projection, some of which are made.
+/// Sink for the columns of the projection, some of which are constructed.
 #[derive(Debug, Clone)]
 pub(super) struct ConstructSink(Arc<Vec<(Arc<dyn PhysicalExpr>, String)>>);
 
@@ -32,38 +32,38 @@ pub(super) struct Output {
 }
 
 enum Makes {
-    /// It is there already.
+    /// An existing value.
     Nothing(NodeId),
     List(Box<Made>),
     Structure(Fields),
 }
 
-/// A value that is made, in the columns that are written.
+/// A constructed value, in terms of the written columns.
 #[derive(Debug, Clone)]
 pub(super) struct Making {
     pub id: DictionaryId,
-    /// Where its words go.
+    /// Position of its words.
     pub words: usize,
     pub kind: Kind,
-    /// What its items are.
+    /// Descriptions of its items.
     pub items: Vec<ColumnInfo>,
 }
 
-/// How many items a row has.
+/// Source of a row's number of items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A column tells.
+    /// A column of counts.
     Counted {
         counts: usize,
     },
-    /// At most so many as a column tells; the first column of the items has their rows.
+    /// A column of upper bounds; the first column of the items has their rows.
     Filtered {
         counts: usize,
     },
     One,
 }
 
-/// What a run must know: one for each piece beside the last.
+/// Details for the run: one entry for each piece beside the last.
 #[derive(Debug, Clone)]
 pub(super) struct LoweredConstruct(pub Vec<Making>);
 
@@ -76,7 +76,7 @@ impl ConstructSink {
         &self.0
     }
 
-    /// The columns that leave.
+    /// The output columns.
     ///
     /// # Errors
     /// Why one of them has no device form.
@@ -104,7 +104,7 @@ impl ConstructSink {
     }
 }
 
-/// True for a function that makes a nested value of several columns.
+/// True for a function that constructs a nested value from several columns.
 pub(super) fn makes(expr: &Arc<dyn PhysicalExpr>) -> bool {
     if let Some(cast) = expr.downcast_ref::<CastExpr>() {
         return makes(cast.expr());
@@ -117,7 +117,7 @@ pub(super) fn makes(expr: &Arc<dyn PhysicalExpr>) -> bool {
 /// The fields of a structure with their names.
 type Fields = Vec<(String, Value)>;
 
-/// The type and the fields of a structure that a function makes of the row; `None` for what is none.
+/// The type and the fields of a structure that a function constructs from the row; `None` for other expressions.
 fn structure(
     expr: &Arc<dyn PhysicalExpr>,
     lowering: &mut Lowering<'_>,
@@ -149,7 +149,7 @@ fn structure(
     Ok(Some((call.return_type().clone(), made)))
 }
 
-/// The columns that the last piece writes, while they are found.
+/// The columns that the last piece writes, while they are collected.
 struct Written {
     nodes: Vec<NodeId>,
     columns: Vec<ColumnInfo>,
@@ -162,7 +162,7 @@ impl Written {
         self.nodes.len() - 1
     }
 
-    /// The columns of some values, which are there once each.
+    /// The columns of some values, each written once.
     fn of_values(&mut self, values: &[(NodeId, Value)], lowering: &Lowering<'_>) -> Vec<usize> {
         let mut at = |(node, value): &(NodeId, Value)| {
             let info = lowering.info("part of an item", value);
@@ -188,7 +188,7 @@ impl Sink for ConstructSink {
             written.column(node, output.info.clone());
         }
         let leaving = written.columns.clone();
-        // What items are made of, for all of them before the first piece that reads it.
+        // Inputs of the items, for all values before the first piece reads them.
         let mut parts = vec![];
         for output in &outputs {
             parts.push(match &output.value {
@@ -236,9 +236,9 @@ impl Sink for ConstructSink {
     }
 }
 
-/// Room for a word: NULL where there is no list.
+/// A placeholder for a word: NULL if there is no list.
 fn blank(lowering: &mut Lowering<'_>, present: Option<NodeId>) -> Result<NodeId, GraphError> {
-    // Nothing is known of words, so that they have all their width.
+    // Words have no known range, so that they keep their full width.
     let zero = lowering.slot(Ty::new(Repr::U64), Slot::Int(0));
     match present {
         Some(present) => lowering.graph.case(vec![(present, zero)], None),
@@ -246,7 +246,7 @@ fn blank(lowering: &mut Lowering<'_>, present: Option<NodeId>) -> Result<NodeId,
     }
 }
 
-/// How many items a row has (U32, never NULL).
+/// Number of items of a row (U32, never NULL).
 fn counts(lowering: &mut Lowering<'_>, made: &Made) -> Result<NodeId, GraphError> {
     let g = &mut lowering.graph;
     let zero = g.integer(0, Repr::I64);
@@ -258,7 +258,7 @@ fn counts(lowering: &mut Lowering<'_>, made: &Made) -> Result<NodeId, GraphError
     g.convert(count, Repr::U32, Overflow::Fail)
 }
 
-/// The items of a list, over the columns that are written: `at` are those of what they are made of.
+/// The piece for the items of a list, over the written columns; `at` are the positions of its inputs.
 fn list_piece(
     made: &Made,
     at: &[usize],
@@ -285,7 +285,7 @@ fn list_piece(
     Ok((piece.close(SinkSpec::Materialise { outputs }).0, items))
 }
 
-/// The fields of a structure.
+/// The piece for the fields of a structure.
 fn structure_piece(
     fields: &[(String, Value)],
     at: &[usize],

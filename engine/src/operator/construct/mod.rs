@@ -1,16 +1,17 @@
-//! Makes lists, structures and maps of several columns of a row.
+//! Constructs lists, structures and maps from several columns of a row.
 //!
 //!   ProjectionExec: id, array_append(l, x)   ─►   DeviceConstructExec: id@0, array_append(l@1, x@2)
 //!
-//!   extent ─► id, how many items each row has ─► running sums ─► a row for each item ─► items
-//!                                                     └─► words: where a row's items begin, and how many there are
+//!   extent ─► id, item count of each row ─► running sums ─► a row for each item ─► items
+//!                                                 └─► words: start and count of a row's items
 //!
-//! Words    are carried like any column; items stay where they are, until both leave and the host puts them together (decisions/020).
-//! NULL     as each function has it.
+//! Words    are carried like any column; items stay in place, until both leave and the host assembles them
+//!          (decisions/020).
+//! NULL     as in each function.
 //! Order    input order is kept; over a sort the output is sorted too.
-//! Memory   as `run` says.
+//! Memory   see `run`.
 //! Waits    for the number of items of each extent, in a first run.
-//! Stands for ProjectionExec, where an expression of it makes such a value of more than one dictionary.
+//! Stands for ProjectionExec, if one of its expressions constructs such a value from more than one dictionary.
 
 mod lower;
 mod run;
@@ -37,7 +38,7 @@ use crate::program::contract::Cut;
 use crate::program::segments::{Open, Segments};
 use crate::reason::Reason;
 
-/// A projection that makes nested values.
+/// A projection that constructs nested values.
 #[derive(Debug, Clone)]
 pub struct DeviceConstructExec {
     sink: ConstructSink,
@@ -67,7 +68,7 @@ impl DisplayAs for DeviceConstructExec {
 
 crate::node::device_node!(DeviceConstructExec, execute: refuse);
 
-/// The device's form of `projection` over `tree`, which makes a nested value of several columns.
+/// The device's form of `projection` over `tree`, which constructs a nested value from several columns.
 ///
 /// # Errors
 /// Why one of its expressions has no device form.
@@ -89,13 +90,14 @@ pub(crate) fn judge(
     Ok((Arc::new(DeviceConstructExec { sink, input: Arc::clone(&tree.plan), properties }), columns))
 }
 
-/// A projection in one with the one below it, where an expression reads a nested value that the lower one makes: once made, nothing
-/// looks into it. DataFusion takes common expressions apart so. `None` where nothing does.
+/// Merges a projection with the one below it, if an expression reads a nested value that the lower one constructs: a
+/// constructed value cannot be read again. DataFusion splits projections so for common expressions. `None` if there is
+/// nothing to merge.
 pub(crate) fn inlined(projection: &ProjectionExec) -> Option<Arc<dyn ExecutionPlan>> {
     let below = projection.input().downcast_ref::<ProjectionExec>()?;
     let makes = |column: &Column| below.expr().get(column.index()).is_some_and(|of| lower::makes(&of.expr));
     let reads = |of: &ProjectionExpr| !of.expr.is::<Column>() && collect_columns(&of.expr).iter().any(makes);
-    // What is drawn anew at each call is drawn once in the lower one.
+    // A volatile expression is evaluated once, in the lower projection.
     let is_drawn = |of: &ProjectionExpr| is_volatile(&of.expr);
     if !projection.expr().iter().any(reads) || below.expr().iter().any(is_drawn) {
         return None;
@@ -114,7 +116,7 @@ pub(crate) fn inlined(projection: &ProjectionExec) -> Option<Arc<dyn ExecutionPl
     Some(Arc::new(ProjectionExec::try_new(whole, Arc::clone(below.input())).ok()?))
 }
 
-/// Construction: how it becomes a sink. It is placed by the projection that it stands for.
+/// Construction: its sink. The projection that it replaces places it.
 #[derive(Debug)]
 pub(crate) struct Construct;
 

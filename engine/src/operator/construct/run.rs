@@ -1,10 +1,11 @@
-//! The items of an extent's lists, while rows go by.
+//! Computes the items of an extent's constructed values.
 //!
 //!   extent ─► rows, counts ─ running sums ─┬─► items, kept beside the rows of all extents
 //!                                          └─► words, written over the blanks among the rows
 //!
-//! Order    of the rows.
-//! Memory   the extent's rows with what their items are made of; all items of the result, which may leave for host memory.
+//! Order    that of the rows.
+//! Memory   the extent's rows with the inputs of their items; all items of the result, which may be spilled to the
+//!          host.
 //! Waits    for the number of items of each extent, in a first run.
 
 use std::sync::atomic::Ordering;
@@ -28,7 +29,7 @@ use crate::program::failure::Failure;
 use crate::program::part::{Kept, Part};
 use crate::program::texts::Made;
 
-/// It keeps nothing of its own.
+/// Run of a construction, without state of its own.
 pub(super) struct ConstructRun;
 
 impl SinkRun for ConstructRun {
@@ -51,7 +52,7 @@ impl SinkRun for ConstructRun {
     }
 }
 
-/// The items of one column, and its words.
+/// Writes the items of one column, and its words.
 async fn make(part: &Part, index: usize, making: &Making, rest: ExtentRest<'_>) -> Result<(), Failure> {
     let ExtentRest { segment, stream, .. } = rest;
     let (run, extent) = (&segment.run, part.all_columns()?);
@@ -77,7 +78,7 @@ async fn make(part: &Part, index: usize, making: &Making, rest: ExtentRest<'_>) 
                 let items = rest.launch_beside(index, &some_items(&extent, &sums, (first, rows), assumed)?).await?;
                 parts.push(kept(items, making, rows, rest)?);
             }
-            // All at once: other extents add theirs meanwhile.
+            // All parts at once: other extents add theirs concurrently.
             write(Whose::Ends(&sums), run.add_items(making.id, parts)?)
         }
         Kind::Filtered { counts } => {
@@ -102,7 +103,7 @@ async fn make(part: &Part, index: usize, making: &Making, rest: ExtentRest<'_>) 
     }
 }
 
-/// Running sums over a column of counts, the last of them, and whether that is only assumed.
+/// Running sums over a column of counts, the last sum, and whether that is only assumed.
 async fn expansion(
     extent: &ExtentInput,
     counts: usize,
@@ -118,7 +119,7 @@ async fn expansion(
     Ok((sums, rows.iter().sum(), assumed))
 }
 
-/// The rows of a piece for some of the items.
+/// Input of a piece for some of the items.
 fn some_items(
     extent: &ExtentInput,
     sums: &Expansion,
@@ -133,7 +134,7 @@ fn some_items(
     Ok(PieceInput { extent, expansion: Some(Expansion { first, ..sums.clone() }), marks: None })
 }
 
-/// How many rows an output has.
+/// Row count of an output.
 async fn rows_of(output: &DeviceView, rest: ExtentRest<'_>) -> Result<u64, Failure> {
     let ExtentRest { segment, stream, .. } = rest;
     let control = [output.view(OutputLayout::CONTROL)?];

@@ -1,10 +1,10 @@
-//! The least and the greatest of a build side's keys, and what follows for scans of the probe side.
+//! Minimum and maximum of a build side's keys, and the resulting filter for scans of the probe side.
 //!
-//!   build side ─► least and greatest key ─┬─► how many codes the keys have: see [`table_spec`](crate::program::lower::table_spec)
-//!                                         └─► 10 <= o_custkey AND o_custkey <= 900 ─► row groups without such keys are not read
+//!   build side ─► least and greatest key ─┬─► number of codes: see [`table_spec`](super::lower::table_spec)
+//!                                         └─► 10 <= o_custkey AND o_custkey <= 900 ─► other row groups are not read
 //!
-//! Only joins for which DataFusion has put such a filter into a scan have one. It says no more than that other keys match nothing,
-//! so a run that began and failed leaves nothing behind that is wrong.
+//! Only joins for which DataFusion has put such a filter into a scan have one. It only says that other keys match
+//! nothing, so a run that began and failed leaves no wrong filter behind.
 //! Waits    once for each join whose keys are measured.
 
 use std::sync::Arc;
@@ -27,28 +27,29 @@ use crate::program::failure::Failure;
 use crate::program::part::Part;
 use crate::program::run::Run;
 
-/// What is measured of a key.
+/// Bounds of a key.
 #[derive(Debug, Clone)]
 pub(crate) struct Measured {
-    /// Its place among the join's keys.
+    /// Position among the join's keys.
     pub key: usize,
     physical: Physical,
     data_type: DataType,
     /// Its values are the column's own, not codes.
     plain: bool,
-    /// Least and greatest; `None` if all are NULL.
+    /// Minimum and maximum; `None` if all are NULL.
     pub range: Option<(i128, i128)>,
 }
 
 impl Run {
-    /// True when the filter of `join` is to be filled in.
+    /// True if the filter of `join` is to be filled in.
     pub fn tells_scans(&self, build: usize, join: &DeviceJoinExec) -> bool {
-        // Where NULL equals NULL, a filter would lose the NULLs; what holds for one part of the keys, the rows of the others.
+        // If NULL equals NULL, a filter would drop the NULLs; a filter from one part of the keys would drop the rows of
+        // the others.
         let holds = !join.nulls_equal() && self.parts(build) == 1;
         join.filter_of_scans().is_some() && holds && self.feeds()
     }
 
-    /// Fills in the filter of `join`, of whose build side this was measured; `None`: it has no rows.
+    /// Fills in the filter of `join` from the bounds of its build side's keys; `None` if that side has no rows.
     pub(crate) fn tell_scans(&self, join: &DeviceJoinExec, measured: Option<&[Measured]>) -> Result<(), Failure> {
         let Some(filter) = join.filter_of_scans() else { return Ok(()) };
         let condition = match measured {
@@ -62,7 +63,7 @@ impl Run {
         Ok(())
     }
 
-    /// The keys of a build side that are columns of integers or codes, measured.
+    /// The bounds of a build side's keys that are columns of integers or codes.
     pub(crate) async fn measure(
         &self,
         join: &DeviceJoinExec,
@@ -87,7 +88,7 @@ impl Run {
         if measured.is_empty() {
             return Ok(measured);
         }
-        // One allocation: a result for each key, and what reducing takes.
+        // One allocation: a result for each key, and the scratch space of the reduction.
         let each = RESULT_BYTES as usize;
         let results = (each * measured.len()).next_multiple_of(256);
         let bytes = results + SCRATCH_BYTES as usize;
@@ -111,7 +112,7 @@ impl Run {
     }
 }
 
-/// What every key of the probe side that matches anything fulfils.
+/// Condition that every matching key of the probe side satisfies.
 fn condition(join: &DeviceJoinExec, measured: &[Measured]) -> Result<Option<Arc<dyn PhysicalExpr>>, Failure> {
     let mut condition: Option<Arc<dyn PhysicalExpr>> = None;
     for one in measured.iter().filter(|one| one.plain) {

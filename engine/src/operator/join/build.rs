@@ -1,14 +1,16 @@
-//! Builds the build side of a join: puts the rows of its segment in one place and makes a table from their keys.
+//! Builds the build side of a join: packs the rows of its segment into one part, and makes a table from their keys.
 //!
-//!   parts ─► how many rows? ─► one part, no larger than they take ─► extremes of the keys ─► table ─► are keys unique? NULL?
-//!     ─► lists, where they are not and each row is asked for ─► probes are lowered
+//!   parts ─► row count ─► one part without unused room ─► extremes of the keys ─► table ─► are keys unique? NULL?
+//!     ─► lists, if they are not and each row is needed ─► probes are lowered
 //!
-//! Kinds    by bytes, see [`table_spec`]. What the choice relies on is checked while the table is built: keys that were not
-//!          unique get lists, or rows where there were but bits; one outside its range makes the table a hashed one.
-//! Waits    in a first run: for the number of rows; for the keys' extremes where a table without their ranges would be a hashed one, or a scan wants
-//!          to know; and for what the table says of its keys, which decides the shape of the pipelines that probe it.
-//! Later    runs make the table as the first has found it best, and what that says of its keys is checked when they end.
-//! Memory   the rows, the table, its lists, and while they are made 4 bytes of scratch a row.
+//! Kinds    are chosen by bytes, see [`table_spec`]. The assumptions of the choice are checked while the table is
+//!          built: keys that are not unique get lists, or row numbers instead of bits; a key outside its range makes
+//!          the table a hashed one.
+//! Waits    in a first run: for the number of rows; for the keys' extremes, if a table without their ranges would be a
+//!          hashed one, or a scan needs them; and for the table's facts about its keys, which decide the shape of the
+//!          pipelines that probe it.
+//! Later    runs make the table that the first run has found best, and check its facts at their end.
+//! Memory   the rows, the table, its lists, and while these are made 4 bytes of scratch space per row.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,24 +36,24 @@ use crate::program::run::Run;
 use crate::program::segments::Origin;
 use crate::program::texts;
 
-/// How the table of a build side is filled.
+/// Plan for filling the table of a build side.
 struct TablePlan {
     spec: TableSpec,
-    /// What fills it, but where every row matches every key.
+    /// Piece and pipeline that fill it; `None` if every row matches every key.
     filling: Option<(Piece, Arc<Pipeline>)>,
 }
 
-/// A table, and what it says of its keys.
+/// A table, and its facts about the keys.
 struct Filled {
     table: DeviceBuffer,
     layout: TableLayout,
-    /// The leader of each row, where there may be lists.
+    /// The leader of each row, if there may be lists.
     leaders: Option<(DeviceBuffer, Reservation)>,
     facts: TableFacts,
     promise: Reservation,
 }
 
-/// The table of a build side as an earlier run has made it, and what it found of its keys.
+/// The table of a build side as an earlier run has made it, and its facts about the keys.
 struct KnownTable {
     rows: u64,
     columns: Vec<ColumnInfo>,
@@ -66,14 +68,14 @@ struct Building<'a> {
     index: usize,
     join: &'a DeviceJoinExec,
     columns: &'a [ColumnInfo],
-    /// Its rows in one place; `None` if there are none.
+    /// Its rows in one part; `None` if there are none.
     part: Option<&'a Part>,
     rows: u64,
     stream: &'a Stream,
 }
 
 impl Run {
-    /// Builds the table of segment `index` from the rows it gave.
+    /// Builds the table of segment `index` from its result.
     pub async fn build(
         &self,
         index: usize,
@@ -130,11 +132,11 @@ impl Run {
 }
 
 impl Building<'_> {
-    /// Makes the table, of the kind that its keys allow.
+    /// Makes a table of the kind that its keys allow.
     async fn make(&self) -> Result<(KnownTable, Filled), Failure> {
         let Self { run, index, join, columns, part, rows, stream } = *self;
         let forms = run.prepared.keys.get(&index).ok_or_else(|| EngineError::internal("a build side has keys"))?;
-        // Ranges of codes are known better by now than when the keys were planned.
+        // Ranges of codes are known better now than when the keys were planned.
         let mut forms = forms.clone();
         for (form, (expr, _)) in forms.iter_mut().zip(join.on()) {
             form.narrowed(expr, columns);
@@ -166,7 +168,7 @@ impl Building<'_> {
         }
         let (mut plan, mut filled) = self.fill(&forms, spec).await?;
         if filled.facts.has_duplicates && asked.lists && plan.spec.kind == TableKind::Bitmap {
-            // As many matches as rows, after all.
+            // Keys have several rows after all: row numbers are needed.
             asked.rows = true;
             drop(filled);
             (plan, filled) = self.fill(&forms, table_spec(join, &keys, asked, room)).await?;
@@ -181,7 +183,7 @@ impl Building<'_> {
         Ok((KnownTable { rows, columns: columns.to_vec(), forms, plan, facts: filled.facts }, filled))
     }
 
-    /// Fills a table as `spec` says, and waits for what it says of its keys.
+    /// Fills a table as `spec` says, and waits for its facts about the keys.
     async fn fill(&self, forms: &[KeyForm], spec: TableSpec) -> Result<(TablePlan, Filled), Failure> {
         let Self { run, join, columns, stream, .. } = *self;
         let filling = match spec.kind {
@@ -202,7 +204,7 @@ impl Building<'_> {
         Ok((plan, filled))
     }
 
-    /// Fills a table as an earlier run did; `None` if what that found cannot be checked.
+    /// Fills a table as an earlier run did; `None` if its facts cannot be checked.
     fn fill_as(&self, known: &KnownTable) -> Result<Option<Filled>, Failure> {
         let Self { run, stream, .. } = *self;
         if let Some((_, pipeline)) = &known.plan.filling {
@@ -223,8 +225,8 @@ impl Building<'_> {
         Ok(Some(filled))
     }
 
-    /// A table with the rows of the build side, which are as many as their bound says. What it says of its keys is not known yet, but
-    /// where every row matches.
+    /// A table of the build side's rows, whose bound is exact. Its facts about the keys are not known yet, unless every
+    /// row matches.
     fn launch(&self, plan: &TablePlan) -> Result<Filled, Failure> {
         let Self { run, part, stream, .. } = *self;
         let spec = &plan.spec;
@@ -268,7 +270,7 @@ impl Building<'_> {
         let made = run.made(&piece.spec, &input, stream)?;
         let input = Input { arena: made.as_ref().map(texts::Made::view), ..input };
         pipeline.build_table(input, table.as_view(), &layout, scratch, stream)?;
-        // The table's views of texts that were made lead there.
+        // The table's views may point to texts that the launch made.
         made.into_iter().for_each(texts::Made::stay);
         run.tally.launches.fetch_add(1, Ordering::Relaxed);
         Ok(Filled { table, layout, leaders, facts, promise })
@@ -279,13 +281,13 @@ fn words_of(facts: TableFacts) -> Vec<u64> {
     vec![facts.error, facts.has_duplicates.into(), facts.has_null_keys.into()]
 }
 
-/// What a table's control block says of its keys.
+/// A table's facts about its keys, from its control block.
 fn facts_words(control: &[u8]) -> Result<Vec<u64>, Failure> {
     Ok(words_of(TableLayout::facts(control)?))
 }
 
 impl Run {
-    /// Bytes of the columns that are fed to whoever probes what segment `build` builds, as far as statistics know their rows.
+    /// Bytes of the columns that are fed to the segments that probe `build`, as far as statistics know their rows.
     fn probe_bytes(&self, build: usize) -> u64 {
         let of = |source: usize| {
             let facts = &self.prepared.sources[source];

@@ -1,10 +1,10 @@
-//! A join in the kernels' language: its probe as a stage, its build side as a sink, and the stages that begin with build rows.
+//! Lowers a join: its probe to a stage, its build side to a sink, and the stages that begin with build rows.
 //!
 //!   one match at most      probe ─► residual ─► columns by row number              in the same piece
-//!   several                rows with start and count of their matches ─┤ cut ├─ a piece over pairs ─► residual ─► columns
-//!   kept build rows        pairs mark them; those without a mark come after, the probe side NULL
+//!   several                rows with start and count of matches ─┤ cut ├─ a piece over pairs ─► residual ─► columns
+//!   kept build rows        pairs mark them; those without a mark follow, the probe side NULL
 //!
-//! Table    by bytes, see [`table_spec`].
+//! Table    chosen by bytes, see [`table_spec`].
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::program::lower::LoweredSink;
 use crate::program::lower::{Cut, Piece, PieceBuilder, SegmentLowering, number_column};
 use crate::reason::Reason;
 
-/// Looks keys up in what segment `build` has built.
+/// Looks up keys in the build side of segment `build`.
 #[derive(Debug)]
 pub(crate) struct Probe {
     pub join: Arc<DeviceJoinExec>,
@@ -80,7 +80,7 @@ impl Stage for Probe {
     }
 }
 
-/// The rows of a build side that found no match, as rows of the join.
+/// The unmatched rows of a build side, as rows of the join.
 #[derive(Debug)]
 pub(crate) struct Unmatched(pub Arc<DeviceJoinExec>);
 
@@ -98,7 +98,7 @@ impl Stage for Unmatched {
     }
 }
 
-/// The rows of a build side as far as the join asks for them, once those with a match are marked.
+/// The rows of a build side that the join outputs, once matched rows are marked.
 #[derive(Debug)]
 pub(crate) struct Marked {
     pub join: Arc<DeviceJoinExec>,
@@ -120,7 +120,7 @@ impl Stage for Marked {
     }
 }
 
-/// Dense columns, and a table from keys to rows.
+/// Sink that writes dense columns, and makes a table from keys to rows.
 #[derive(Debug)]
 pub(crate) struct BuildSink(pub Arc<DeviceJoinExec>);
 
@@ -161,7 +161,7 @@ impl Sink for BuildSink {
     }
 }
 
-/// Marks among the rows that segment `build` built of those that have a match.
+/// Sink that marks the matched rows of segment `build`'s build side.
 #[derive(Debug)]
 pub(crate) struct MarkSink {
     pub build: usize,
@@ -188,7 +188,7 @@ fn first_columns(scope: &Scope, count: usize) -> Scope {
     scope.select(&(0..count).collect::<Vec<_>>())
 }
 
-/// Where the rows are marked that have a pair.
+/// The marks of the rows that have a pair.
 fn marked(lowering: &mut Lowering<'_>) -> Result<NodeId, Reason> {
     let row = lowering.graph.source_row();
     let table = lowering.lookup_table(LookupTable::Marks);
@@ -232,7 +232,7 @@ fn cut<'d>(
                 nodes.push(value.node);
             }
             Err(reason) => {
-                // Nothing reads it; a column needs a node all the same, and loses it when the outputs are restricted.
+                // Nothing reads it; a column needs a node all the same, until outputs are restricted.
                 let form = Form::Unsupported(reason.clone());
                 columns.push(ColumnInfo::new(name.to_string(), DataType::Null, form));
                 nodes.push(count);
@@ -277,7 +277,7 @@ fn cut<'d>(
         columns[counts] = number_column("count of matches", types.1);
     }
 
-    // What goes on.
+    // The piece after the cut.
     let expands = !matches!(kind, JoinKind::Semi | JoinKind::Anti | JoinKind::Mark);
     let mut build_row = None;
     let mut next = PieceBuilder::new(&columns, false, expands, dictionaries);
@@ -317,7 +317,7 @@ fn cut<'d>(
     Ok((cut, next, scope, build_row))
 }
 
-/// A piece over pairs of rows, those of which the residual condition holds, that marks what `row` gives for the number of
+/// A piece over the pairs that satisfy the residual condition. It marks the row that `row` returns for the number of
 /// the pair's build row.
 fn over_pairs<'d>(
     columns: &[ColumnInfo],
@@ -336,7 +336,7 @@ fn over_pairs<'d>(
     Ok(over.close(SinkSpec::Mark { row: marked }))
 }
 
-/// The rows of a build side that found no match, as rows of the join.
+/// The unmatched rows of a build side, as rows of the join.
 fn unmatched(
     open: &mut PieceBuilder<'_>,
     rows: &Scope,
@@ -361,7 +361,7 @@ fn unmatched(
     Ok(Scope::new(values))
 }
 
-/// The rows of a build side, once those with a match are marked.
+/// The rows of a build side, once matched rows are marked.
 fn marked_rows(
     open: &mut PieceBuilder<'_>,
     rows: &Scope,
@@ -389,7 +389,7 @@ fn marked_rows(
     Ok(Scope::new(values))
 }
 
-/// The piece that puts the rows of a build side, with these columns, into a table.
+/// The piece that inserts the rows of a build side, with these columns, into a table.
 pub fn lower_table(
     join: &DeviceJoinExec,
     columns: &[ColumnInfo],
@@ -404,25 +404,25 @@ pub fn lower_table(
     Ok(piece.pruned())
 }
 
-/// What decides how a table is addressed.
+/// Sizes that decide how a table is addressed.
 #[derive(Debug, Clone, Copy)]
 pub struct TableRoom {
     /// Rows of the build side.
     pub rows: u64,
-    /// Bytes that a table may take.
+    /// Maximum bytes of a table.
     pub most: u64,
     /// Bytes of the probe side, as far as they are known.
     pub probe_bytes: u64,
 }
 
-/// Beyond so many bytes a bitmap no longer stays near the processors.
+/// Maximum bytes of a bitmap: a larger one no longer stays near the processors.
 const MOST_BITMAP_BYTES: u64 = 256 << 20;
-/// A table addressed by keys is worth so many times the bytes of a hashed one …
+/// Factor on the bytes of a hashed table, up to which a table addressed by keys is preferred.
 const WORTH: u64 = 4;
-/// … and so many whatever the rows.
+/// Bytes up to which a table addressed by keys is preferred for any number of rows.
 const ALWAYS_WORTH: u64 = 64 << 10;
 
-/// The table of a build side. Where nothing is known of it yet: hashed.
+/// The table of a build side; hashed if `room` is not known yet.
 pub fn table_spec(join: &DeviceJoinExec, keys: &[Ty], asked: Asked, room: Option<TableRoom>) -> TableSpec {
     let keys = keys.to_vec();
     let spec = TableSpec { keys, kind: TableKind::Hash, lists: asked.lists, nulls_equal: join.nulls_equal() };
@@ -433,7 +433,7 @@ pub fn table_spec(join: &DeviceJoinExec, keys: &[Ty], asked: Asked, room: Option
     }
 }
 
-/// Bits or an array addressed by the keys where that is worth its bytes, else a hashed table.
+/// Bits or an array addressed by the keys if that is worth its bytes, otherwise a hashed table.
 fn by_bytes(hash: TableSpec, asked: Asked, room: TableRoom) -> TableSpec {
     let array = TableSpec { kind: TableKind::Array, ..hash.clone() };
     let bitmap = TableSpec { kind: TableKind::Bitmap, lists: false, ..hash.clone() };
@@ -449,8 +449,8 @@ fn by_bytes(hash: TableSpec, asked: Asked, room: TableRoom) -> TableSpec {
     }
 }
 
-/// What a join gives on the device, for rows of `probe` columns and a build side of `build` columns. Used to judge: the
-/// forms that a run may take read the same columns by the same expressions.
+/// Output columns of a join on the device, for rows of `probe` columns and a build side of `build` columns. Used to
+/// judge: all forms that a run may take read the same columns by the same expressions.
 pub fn judge_join(
     join: &DeviceJoinExec,
     build: &[ColumnInfo],
@@ -487,7 +487,7 @@ pub fn judge_join(
     Ok(outputs)
 }
 
-/// A build side of which no more is known than the plan tells.
+/// Build-side form derived from the plan alone.
 pub fn planned_build(
     build: usize,
     join: &DeviceJoinExec,
@@ -524,17 +524,17 @@ mod tests {
         assert_eq!(kind(&orders, 6_000_000, PAIRS, 600_000_000 * 28, ROOM << 1), TableKind::Array);
         assert_eq!(kind(&orders, 6_000_000, PAIRS, 600_000_000 * 28, ROOM), TableKind::Hash);
         assert_eq!(kind(&orders, 6_000_000, PAIRS, 0, ROOM << 1), TableKind::Hash);
-        // Ten rows far apart are looked up in less than it takes to clear the bits.
+        // Looking up ten rows that are far apart costs less than clearing the bits.
         assert_eq!(kind(&orders, 10, EXISTENCE, 0, ROOM), TableKind::Hash);
         // Few codes are always worth it, also of several keys, negative ones, and next to 64-bit limits.
         assert_eq!(kind(&[(-3, 3), (0, 9)], 1, PAIRS, 0, ROOM), TableKind::Array);
         assert_eq!(kind(&[(i64::MIN.into(), i128::from(i64::MIN) + 99)], 1, PAIRS, 0, ROOM), TableKind::Array);
         assert_eq!(kind(&[(i64::MIN.into(), i64::MAX.into())], 1 << 20, EXISTENCE, u64::MAX, ROOM), TableKind::Hash);
-        // More codes than 32 bits count; bits beyond their limit; no memory.
+        // More codes than 32 bits can count; bits beyond their limit; no memory.
         assert_eq!(kind(&[(0, 70_000), (0, 70_000)], 1 << 24, EXISTENCE, 1 << 40, ROOM), TableKind::Hash);
         assert_eq!(kind(&[(0, 3 << 30)], 1 << 30, EXISTENCE, 1 << 40, ROOM), TableKind::Hash);
         assert_eq!(kind(&[(0, 1 << 20)], 1 << 20, PAIRS, 0, 1 << 20), TableKind::Hash);
-        // A key of no known range.
+        // A key without a known range.
         let spec =
             TableSpec { keys: vec![Ty::new(Repr::I64)], kind: TableKind::Hash, lists: false, nulls_equal: false };
         let room = TableRoom { rows: 10, most: ROOM, probe_bytes: 0 };

@@ -3,11 +3,11 @@
 //!   build side ──► all rows, and a table from keys to rows        a pipeline of its own, first
 //!   probe side   … ──► [ probe ─ residual filter ] ──► later stages of the same pipeline
 //!
-//! NULL       keys that are NULL match nothing, or each other where the join says so.
+//! NULL       NULL keys match nothing, or each other if the join treats NULLs as equal.
 //! Order      not promised.
-//! Memory     the build side's columns and its table, until the probe side has gone by.
-//! Sides      DataFusion's left side builds, as it planned by their sizes; of NOT IN, the subquery's side.
-//! Stands for a hash, nested-loop, cross, sort-merge or piecewise merge join of any mode: on one device there is one table.
+//! Memory     the build side's columns and its table, until the probe side has been processed.
+//! Sides      DataFusion's left side builds, which it chose by size; for NOT IN, the subquery's side.
+//! Stands for a hash, nested-loop, cross, sort-merge or piecewise merge join of any mode: one device has one table.
 
 pub(crate) mod bounds;
 pub(crate) mod build;
@@ -42,38 +42,38 @@ use crate::program::materialise::Materialise;
 use crate::program::segments::{Open, Origin, Segments};
 use crate::reason::Reason;
 
-/// What becomes of the rows of the probe side.
+/// Rows that a join outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JoinKind {
-    /// A row for each match.
+    /// One row for each match.
     Inner,
-    /// The same, and rows without a match, the build side NULL.
+    /// Like `Inner`, plus rows without a match, the build side NULL.
     Outer,
-    /// The same, and build rows without a match, the probe side NULL.
+    /// Like `Outer`, plus build rows without a match, the probe side NULL.
     Full,
     /// Rows with a match, once.
     Semi,
     /// Rows without a match.
     Anti,
-    /// Rows whose key is certain to be in no build row: NOT IN. None if the build side has a NULL key.
+    /// Rows whose key is certain to be in no build row: NOT IN. No rows if the build side has a NULL key.
     NullAwareAnti,
-    /// All rows, and whether each has a match.
+    /// All rows, with a flag for a match.
     Mark,
-    /// A row for each match, and build rows without a match, the probe side NULL.
+    /// One row for each match, plus build rows without a match, the probe side NULL.
     BuildOuter,
-    /// Build rows with a match, once; those without; all, and whether each has one.
+    /// Build rows with a match, once; those without; all, with a flag for a match.
     BuildSemi,
     BuildAnti,
     BuildMark,
 }
 
 impl JoinKind {
-    /// True for joins that ask of each build row whether it has a match, and nothing else.
+    /// True for joins that only determine for each build row whether it has a match.
     pub fn is_about_build_rows(self) -> bool {
         matches!(self, Self::BuildSemi | Self::BuildAnti | Self::BuildMark)
     }
 
-    /// True for joins that give a row for each match, and build rows without a match as well.
+    /// True for joins that output a row for each match, and build rows without a match as well.
     pub fn keeps_build_rows(self) -> bool {
         matches!(self, Self::Full | Self::BuildOuter)
     }
@@ -88,14 +88,14 @@ pub enum JoinColumn {
     Mark,
 }
 
-/// Two expressions that are equal, one over each side.
+/// Two expressions that must be equal, one over each side.
 pub type KeyPair = (Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>);
 
 /// A condition on pairs of rows, over columns of both sides.
 #[derive(Debug, Clone)]
 pub struct Residual {
     pub expression: Arc<dyn PhysicalExpr>,
-    /// What the expression's columns are.
+    /// Origins of the expression's columns.
     pub columns: Vec<JoinColumn>,
     pub schema: SchemaRef,
 }
@@ -111,7 +111,7 @@ pub struct DeviceJoinExec {
     nulls_equal: bool,
     columns: Vec<JoinColumn>,
     fetch: Option<usize>,
-    /// What scans of the probe side are told of the build side's keys.
+    /// Filter for scans of the probe side, from the build side's keys.
     filter_of_scans: Option<Arc<DynamicFilterPhysicalExpr>>,
     /// True when DataFusion's left side builds.
     left_builds: bool,
@@ -120,7 +120,7 @@ pub struct DeviceJoinExec {
     properties: Arc<PlanProperties>,
 }
 
-/// A join of the CPU, whatever its algorithm.
+/// A join of the CPU, of any algorithm.
 pub struct CpuJoin<'a> {
     pub left: &'a Arc<dyn ExecutionPlan>,
     pub right: &'a Arc<dyn ExecutionPlan>,
@@ -136,7 +136,7 @@ pub struct CpuJoin<'a> {
 }
 
 impl<'a> CpuJoin<'a> {
-    /// The join that `plan` is, if it is one that a device can stand for.
+    /// The join in `plan`, if a device can replace it.
     pub fn of(plan: &'a Arc<dyn ExecutionPlan>) -> Option<Self> {
         let schema = plan.schema();
         let fetch = plan.fetch();
@@ -214,7 +214,7 @@ fn range_filter(join: &PiecewiseMergeJoinExec) -> Option<JoinFilter> {
     Some(JoinFilter::new(expression, columns, Arc::new(Schema::new(fields))))
 }
 
-/// The filter that a join gives to scans of its right side when it knows its left one.
+/// The filter that a join pushes into scans of its right side once it knows its left side.
 fn produced(join: &dyn ExecutionPlan) -> Option<Arc<DynamicFilterPhysicalExpr>> {
     let expression = join.dynamic_expressions_produced().into_iter().next()?;
     let expression: Arc<dyn Any + Send + Sync> = expression;
@@ -292,7 +292,7 @@ impl DeviceJoinExec {
         self.kind
     }
 
-    /// Expressions that are equal: over the build side, over the probe side. None: every pair of rows matches.
+    /// Expressions that must be equal: over the build side, over the probe side. If empty, every pair of rows matches.
     pub fn on(&self) -> &[KeyPair] {
         &self.on
     }
@@ -301,22 +301,22 @@ impl DeviceJoinExec {
         self.residual.as_ref()
     }
 
-    /// NULL keys equal each other.
+    /// True if NULL keys equal each other.
     pub fn nulls_equal(&self) -> bool {
         self.nulls_equal
     }
 
-    /// What the result's columns are.
+    /// Origins of the result's columns.
     pub fn columns(&self) -> &[JoinColumn] {
         &self.columns
     }
 
-    /// Rows that suffice.
+    /// Number of rows that suffice.
     pub fn row_limit(&self) -> Option<usize> {
         self.fetch
     }
 
-    /// The same, giving all rows.
+    /// Removes the row limit.
     pub fn without_limit(self) -> Self {
         Self { fetch: None, ..self }
     }
@@ -326,12 +326,12 @@ impl DeviceJoinExec {
         self.filter_of_scans.as_ref()
     }
 
-    /// The side whose rows are kept in a table.
+    /// The side whose rows are stored in a table.
     pub fn build(&self) -> &Arc<dyn ExecutionPlan> {
         if self.left_builds { &self.left } else { &self.right }
     }
 
-    /// The side whose rows look their keys up.
+    /// The side whose rows look up their keys.
     pub fn probe(&self) -> &Arc<dyn ExecutionPlan> {
         if self.left_builds { &self.right } else { &self.left }
     }
@@ -428,7 +428,7 @@ impl DeviceOperator for Join {
     }
 }
 
-/// A join goes to the device with both its inputs, whatever its algorithm and its mode.
+/// Places a join on the device together with both inputs, for any algorithm and mode.
 fn place(node: &Arc<dyn ExecutionPlan>, join: &CpuJoin<'_>, to: &Placing<'_>) -> Result<Placed> {
     let inputs = || Ok([to.after_limit(to.place(join.left)?)?, to.after_limit(to.place(join.right)?)?]);
     let ordered = [join.left, join.right].iter().any(|input| input.properties().output_ordering().is_some());
@@ -443,14 +443,14 @@ fn place(node: &Arc<dyn ExecutionPlan>, join: &CpuJoin<'_>, to: &Placing<'_>) ->
     match judge(node, join, &children, to) {
         Ok(tree) => Ok(Placed::Device(tree)),
         Err(reason) => {
-            // On the CPU it may count on the order of its inputs.
+            // On the CPU it may depend on the order of its inputs.
             let children = if ordered { to.in_order(inputs)? } else { children };
             to.stay(node, children.into(), Some(reason))
         }
     }
 }
 
-/// The device's form of `join`, which is `node`, of these inputs.
+/// The device's form of `join`, which is `node`, over these inputs.
 fn judge(
     node: &Arc<dyn ExecutionPlan>,
     join: &CpuJoin<'_>,
@@ -476,8 +476,8 @@ fn judge(
     to.restore_order(node, tree)
 }
 
-/// Joins: where they are placed, and how they become segments: the build side first, then the probe side, which goes on; for joins
-/// that keep build rows, these after.
+/// Joins: their placement, and their segments: the build side first, then the probe side, whose segment stays open; for
+/// joins that keep build rows, these follow.
 #[derive(Debug)]
 pub(crate) struct Join;
 

@@ -1,13 +1,13 @@
-//! Joins, lowered: keys that mean the same on both sides, matches, and what each kind of join makes of them.
+//! Lowers probes: keys with the same meaning on both sides, matches, and the output of each kind of join.
 //!
-//!   o_custkey = c_custkey     build side: keys ──► table        probe side: probe(keys) ──► matches, NULL where there are none
-//!   inner    filter: matches IS NOT NULL                        the build side's columns are lookup tables by row number
+//!   o_custkey = c_custkey     build side: keys ──► table     probe side: probe(keys) ──► matches, NULL if none
+//!   inner    filter: matches IS NOT NULL                     the build side's columns are lookup tables by row number
 //!   outer    no filter; a row without a match looks nothing up, and gets NULL
 //!   semi     filter: matches IS NOT NULL        anti   filter: matches IS NULL        mark   the test itself
 //!
-//! Several  matches of a row make several rows of it: the pipeline is cut, see [`lower`](crate::program).
-//! Residual conditions are part of what a match is: they are tested on pairs.
-//! Strings  of two dictionaries are compared as codes into one that holds the values of both; where one side has none, as texts.
+//! Several  matches of a row expand it into several rows: the pipeline is cut, see [`lower`](crate::program).
+//! Residual conditions are part of a match: they are tested on pairs.
+//! Strings  of two dictionaries are compared as codes into a merged one; if one side has no dictionary, as texts.
 
 use std::sync::Arc;
 
@@ -21,17 +21,17 @@ use crate::operator::join::{DeviceJoinExec, JoinColumn, JoinKind};
 use crate::program::build_side::{BuildForm, KeyForm, KeySlice};
 use crate::reason::Reason;
 
-/// What a join asks of the table of its build side.
+/// Requirements of a join on the table of its build side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asked {
-    /// The numbers of rows, not only whether there are any.
+    /// Row numbers, not only existence.
     pub rows: bool,
-    /// Each row of a key, where a key has several.
+    /// Each row of a key, if a key has several.
     pub lists: bool,
 }
 
 impl Asked {
-    /// By `join`; `payload` says whether anybody reads columns of the build side in its result.
+    /// Requirements of `join`; `payload` is true if columns of the build side are read from its result.
     pub fn by(join: &DeviceJoinExec, payload: bool) -> Self {
         let plain = join.residual().is_none();
         let existence = plain && is_about_existence(join.kind());
@@ -43,9 +43,9 @@ impl Asked {
 /// A row's matches.
 #[derive(Debug, Clone, Copy)]
 pub struct Matches {
-    /// The list, NULL where it is empty.
+    /// The list, NULL if it is empty.
     pub list: NodeId,
-    /// True where there is one.
+    /// True if there is a match.
     pub found: NodeId,
 }
 
@@ -53,7 +53,7 @@ fn graph_refused(error: &millpond_kernels::codegen::ir::GraphError) -> Reason {
     Reason::ExprUnsupported { expr: "the join".into(), why: error.to_string() }
 }
 
-/// The representation of the keys of `join`, whose build side has `build` columns, and whose probe side `scope`.
+/// The representation of the keys of `join`, with the columns `build` of the build side and `scope` of the probe side.
 pub fn key_forms(
     lowering: &mut Lowering<'_>,
     scope: &Scope,
@@ -61,7 +61,7 @@ pub fn key_forms(
     build: &[ColumnInfo],
 ) -> Result<Vec<KeyForm>, Reason> {
     if join.on().is_empty() {
-        // One key that all rows have.
+        // One key, equal in all rows.
         return Ok(vec![KeyForm { ty: Ty::new(Repr::U32).within(0, 0), merged: None, text: false }]);
     }
     let mut forms = Vec::with_capacity(join.on().len());
@@ -107,7 +107,7 @@ pub fn key_forms(
     Ok(forms)
 }
 
-/// The keys of one side. `build` says which.
+/// The keys of one side, chosen by `build`.
 pub fn keys(
     lowering: &mut Lowering<'_>,
     scope: &Scope,
@@ -132,7 +132,7 @@ pub fn keys(
 }
 
 impl Lowering<'_> {
-    /// Whether the current row, whose keys these are, is of a slice. NULL counts as a value like any other.
+    /// Whether the current row, with these keys, is in a slice. NULL counts as a value like any other.
     pub fn in_slice(&mut self, keys: &[NodeId], slice: KeySlice) -> Result<NodeId, Reason> {
         let e = |e| graph_refused(&e);
         let mut sum = self.graph.integer(0, Repr::U64);
@@ -154,7 +154,7 @@ impl Lowering<'_> {
                 }
                 false => number,
             };
-            // Fibonacci hashing, another odd number for each key.
+            // Fibonacci hashing, with another odd factor for each key.
             let factor = self.graph.integer(0x9e37_79b9_7f4a_7c15 + 2 * at, Repr::U64);
             let product = self.graph.arithmetic(Arithmetic::Multiply, number, factor, Overflow::Wrap).map_err(e)?;
             sum = self.graph.arithmetic(Arithmetic::Add, sum, product, Overflow::Wrap).map_err(e)?;
@@ -168,7 +168,7 @@ impl Lowering<'_> {
         self.graph.compare(Comparison::Equal, part, index).map_err(e)
     }
 
-    /// Looks the keys of the current row up.
+    /// Looks up the keys of the current row.
     pub fn matches(&mut self, scope: &Scope, join: &DeviceJoinExec, build: &BuildForm) -> Result<Matches, Reason> {
         let keys = keys(self, scope, join, &build.keys, false)?;
         let table = self.join_table(build);
@@ -177,7 +177,7 @@ impl Lowering<'_> {
         Ok(Matches { list, found })
     }
 
-    /// The number of the build row of a row with one match; NULL where it has none.
+    /// The number of the build row of a row with one match; NULL if it has none.
     pub fn build_row(&mut self, matches: Matches) -> Result<NodeId, Reason> {
         self.graph.match_start(matches.list).map_err(|e| graph_refused(&e))
     }
@@ -239,7 +239,7 @@ impl Lowering<'_> {
         Ok(Some(self.predicate(&residual.expression, &pair)?))
     }
 
-    /// The columns that leave the join.
+    /// The output columns of the join.
     pub fn joined(
         &mut self,
         scope: &Scope,
@@ -258,8 +258,9 @@ impl Lowering<'_> {
         Ok(Scope::new(values))
     }
 
-    /// A join in which a row has one match at most, or in which only whether it has one counts: `filters` gets what its
-    /// rows must pass. Where rows of the build side are kept that have no match, the second result is the one that has.
+    /// A join in which a row has at most one match, or in which only the existence of a match counts; adds the
+    /// conditions for its rows to `filters`. If unmatched build rows are kept, the second result is the matched build
+    /// row.
     pub fn join_in_place(
         &mut self,
         scope: &Scope,
@@ -324,8 +325,8 @@ impl Lowering<'_> {
         Ok((joined?, kept.filter(|_| join.kind().keeps_build_rows())))
     }
 
-    /// A join that asks of build rows whether they have a match: what to mark for the current row. Where no key has two rows
-    /// that is the build row, else the place of the key's rows in the table, which stands for all of them.
+    /// For a join about build rows: the position to mark for the current row. If no key has two rows, that is the build
+    /// row; otherwise the position of the key's rows in the table, which represents all of them.
     pub fn to_mark(
         &mut self,
         scope: &Scope,
@@ -360,7 +361,7 @@ impl Lowering<'_> {
         };
         let table = self.lookup_table(LookupTable::Marks);
         let marked = self.graph.lookup(place, table, LookupTable::Marks.ty()).map_err(e)?;
-        // A NULL key has no place, and no match.
+        // A NULL key has no position, and no match.
         self.graph.test(Test::IsTrue, marked).map_err(e)
     }
 
@@ -375,12 +376,13 @@ impl Lowering<'_> {
     }
 }
 
-/// True for joins that ask of a row of the probe side whether it has a match, and give it as it is.
+/// True for joins that only determine whether a row of the probe side has a match.
 fn is_about_existence(kind: JoinKind) -> bool {
     matches!(kind, JoinKind::Semi | JoinKind::Anti | JoinKind::Mark | JoinKind::NullAwareAnti)
 }
 
-/// Whether rows of the probe side stay in place, at most one for each: then the join is a stage like a filter.
+/// Whether rows of the probe side stay in place, with at most one output row each: then the join is a stage like a
+/// filter.
 pub fn stays_in_place(join: &DeviceJoinExec, build: &BuildForm) -> bool {
     let about_existence = is_about_existence(join.kind()) || join.kind().is_about_build_rows();
     !build.has_duplicates || about_existence && join.residual().is_none()

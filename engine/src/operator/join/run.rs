@@ -1,4 +1,4 @@
-//! The runs of a join's sinks: a build side whose table is made when all rows are there, and marks among its rows.
+//! Runs of a join's sinks: a build side, whose table is made once all rows are kept, and marks among its rows.
 //!
 //! Waits    as [`build`](super::build) does; marks wait once at the end, for an error raised while they were set.
 
@@ -18,7 +18,7 @@ use crate::program::given::Given;
 use crate::program::part::Kept;
 use crate::program::texts::Made;
 
-/// Keeps the rows of a build side, and makes its table of them.
+/// Keeps the rows of a build side, and makes its table from them.
 pub(crate) struct BuildRun(pub Arc<DeviceJoinExec>);
 
 impl SinkRun for BuildRun {
@@ -73,7 +73,7 @@ impl SinkRun for MarkRun {
         async move {
             let built = segment.built(self.build)?;
             if let Some(marks) = built.marks(&segment.run, stream)? {
-                // An error in a condition is raised where rows are marked; nothing later would look there.
+                // An error in a condition is raised where rows are marked; no later step checks for it.
                 segment.check_raised(&marks, stream).await?;
             }
             segment.given(parts)

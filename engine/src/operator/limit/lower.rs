@@ -1,11 +1,11 @@
-//! A limit in the kernels' language: dense columns, of which its run keeps the rows between offset and limit.
+//! A limit as a sink: dense columns, of which its run keeps the rows between offset and limit.
 
 use crate::operator::limit::run::LimitRun;
 use crate::program::contract::{Sink, SinkRun};
 use crate::program::lower::{LoweredSink, SegmentLowering};
 use crate::reason::Reason;
 
-/// Dense columns, without the first `skip` rows, and of the others at most `fetch`.
+/// Sink of dense columns, without the first `skip` rows, and with at most `fetch` others.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LimitSink {
     pub skip: usize,

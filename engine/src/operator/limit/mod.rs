@@ -1,13 +1,13 @@
-//! Leaves out the first rows, and stops after some: OFFSET and LIMIT.
+//! Drops the first rows, and stops after some: OFFSET and LIMIT.
 //!
-//!   each extent   materialised columns ─► how many rows? ─► all of them, or those between offset and limit
+//!   each extent   materialised columns ─► row count ─► all of them, or those between offset and limit
 //!   enough        nothing more is read; at the top of a program rows are left out, and counted, as they leave
 //!
 //! Order      that of the input: over a sort the first rows are those of the order, elsewhere any.
-//! Memory     the rows that are kept, and an extent's.
-//! Waits      for the number of rows of each extent, unless it is at the top.
-//! Stands for GlobalLimitExec and LocalLimitExec over a device node, and for the limit (`fetch`) of another node where an operator
-//!            reads its rows. Over a CPU node a limit stays on the CPU, so that the scan stops.
+//! Memory     the kept rows, and those of an extent.
+//! Waits      for the row count of each extent, unless it is at the top.
+//! Stands for GlobalLimitExec and LocalLimitExec over a device node, and for the limit (`fetch`) of another node, if an
+//!            operator reads its rows. Over a CPU node a limit stays on the CPU, so that the scan stops.
 
 mod lower;
 mod run;
@@ -44,12 +44,12 @@ impl DeviceLimitExec {
         Self { skip, fetch, input, properties }
     }
 
-    /// Rows that are left out.
+    /// Number of rows that are skipped.
     pub fn skip(&self) -> usize {
         self.skip
     }
 
-    /// Rows that leave it, at most.
+    /// Maximum number of output rows.
     pub fn row_limit(&self) -> Option<usize> {
         self.fetch
     }
@@ -92,7 +92,7 @@ impl DeviceOperator for Limit {
         }))
     }
 
-    /// A limit computes nothing: where it stays on the CPU, that is no fallback.
+    /// A limit computes nothing: on the CPU it is no fallback.
     fn works(&self, node: &dyn ExecutionPlan) -> Option<bool> {
         let limits = node.is::<GlobalLimitExec>() || node.is::<LocalLimitExec>() || node.is::<DeviceLimitExec>();
         limits.then_some(false)
@@ -108,8 +108,8 @@ impl DeviceOperator for Limit {
     }
 }
 
-/// Rows that a node leaves out, and how many it gives at most, where that is all it does. A limit of each partition is one of
-/// all: on the device there is one.
+/// Number of rows that a node skips, and its maximum number of output rows, if it does nothing else. A limit of each
+/// partition is one of all rows: the device has one partition.
 fn skip_and_fetch(node: &dyn ExecutionPlan) -> Option<(usize, Option<usize>)> {
     if let Some(limit) = node.downcast_ref::<GlobalLimitExec>() {
         return Some((limit.skip(), limit.fetch()));
@@ -121,7 +121,7 @@ fn skip_and_fetch(node: &dyn ExecutionPlan) -> Option<(usize, Option<usize>)> {
     node.fetch().filter(|_| moves).map(|fetch| (0, Some(fetch)))
 }
 
-/// Limits: where they are placed, and how they become sinks.
+/// Limits: their placement, and their sinks.
 #[derive(Debug)]
 pub(crate) struct Limit;
 
@@ -136,7 +136,7 @@ impl Cut for Limit {
         let open = into.open_input(node, false);
         Some(open.map(|open| {
             if top {
-                // Rows are left out, and counted, as they leave.
+                // Rows are skipped and counted as they leave.
                 into.leave(limit.skip, limit.fetch);
                 return open;
             }

@@ -3,9 +3,9 @@
 //!   OFFSET 5 LIMIT 10     parts of 4, 8 and 9 rows
 //!       rows   0..4 left out │ 4..12: its rows 1.. │ 12..21: its rows ..3      then nothing more is read
 //!
-//! Order    parts count in the order in which they come: that of the rows where one reads after the other.
-//! Memory   a part that is wanted whole stays as it is; of another, the rows that are wanted are written anew.
-//! Waits    for the number of rows of each part.
+//! Order    parts count in the order of their arrival: that of the rows, if they are read one after the other.
+//! Memory   a part that is wanted whole stays as it is; of another part, the wanted rows are copied.
+//! Waits    for the row count of each part.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,12 +26,12 @@ use crate::program::movers::{Mover, Moves};
 use crate::program::part::{Kept, Part};
 use crate::program::run::Run;
 
-/// Counts the rows of parts as they come, one part after the other.
+/// Counts the rows of parts, one part after the other.
 pub(crate) struct LimitRun {
     limit: LimitSink,
-    /// Rows that have come.
+    /// Rows counted so far.
     rows: AtomicU64,
-    /// Whose turn it is to count.
+    /// Lock for counting.
     turn: tokio::sync::Mutex<()>,
 }
 
@@ -40,13 +40,13 @@ impl LimitRun {
         Self { limit, rows: AtomicU64::new(0), turn: tokio::sync::Mutex::default() }
     }
 
-    /// The rows of `part` that lie between offset and limit, if there are any.
+    /// The rows of `part` between offset and limit, if there are any.
     async fn limit(&self, part: Part, segment: &SegmentRun, stream: &Stream) -> Result<Option<Part>, Failure> {
         let LimitSink { skip, fetch } = self.limit;
         let (run, mut parts) = (&segment.run, [part]);
         let rows = run.count_rows_of(segment.index, &mut parts, stream).await?;
         let [part] = parts;
-        // One after the other: what is counted is kept, and what finds no memory is not counted.
+        // One part after the other: a counted part is kept, and a part without memory is not counted.
         let _turn = self.turn.lock().await;
         let before = self.rows.load(Ordering::Relaxed);
         let end = fetch.map_or(u64::MAX, |fetch| (skip as u64).saturating_add(fetch as u64));
@@ -98,7 +98,7 @@ fn rows_between(part: &Part, rows: Range<u64>, run: &Run, stream: &Stream) -> Re
     Ok(Part::new(&buffer, layout, vec![]).arranged(&part.outputs, &part.at).promised(promise))
 }
 
-/// Rows from one number up to another, as they are.
+/// Spec that copies the rows from one number up to another.
 fn between(part: &Part) -> Result<PipelineSpec, GraphError> {
     let mut graph = Graph::new();
     let columns = &part.layout.columns;

@@ -1,22 +1,23 @@
-//! Recursive queries: the host goes from step to step, and what a step does runs on the device.
+//! Recursive queries: the host iterates over the steps, and each step runs on the device.
 //!
 //! ```text
-//!   RecursionExec            rows of all steps, as they come
+//!   RecursionExec            rows of all steps, step by step
 //!     DownloadExec ─ …       static term: the rows of the first step
-//!     DownloadExec ─ … ─ UploadExec ─ WorkRowsExec      recursive term: run once for each step, over the rows of the step before
+//!     DownloadExec ─ … ─ UploadExec ─ WorkRowsExec      recursive term: runs once per step, over the rows before
 //!
 //!   step 0 ─► rows ─┬─► out          until a step has no rows
 //!                   └─► step 1 ─► rows ─┬─► out
 //!                                       └─► step 2 ─► …
 //! ```
 //!
-//! Rows     of the step before stay on the host as long as their step runs: a device that runs short reads them again, and so does the CPU in
-//!          its place. They travel in the step's task context, so that copies of a plan, and runs side by side, have their own.
-//! Once     a step's borders are prepared once: later steps lower nothing again, and compile nothing.
-//! UNION    the CPU tells new rows from those of all steps before, with DataFusion's own table of groups; that is a fallback, with a reason.
-//!          UNION ALL only passes rows on.
+//! Rows     of the previous step stay on the host while a step runs: a device that runs out of memory reads them again,
+//!          and so does the CPU in its place. They are stored in the step's task context, so that copies of a plan, and
+//!          concurrent runs, have their own.
+//! Once     a step's borders are prepared once: later steps lower and compile nothing.
+//! UNION    the CPU compares new rows with those of all steps before, in DataFusion's own table of groups; that is a
+//!          fallback, with a reason. UNION ALL only passes rows on.
 //! Memory   two steps of rows on the host, counted in the session's pool.
-//! Limits   a recursion may have no end but a limit above it: where a plan has one, rows of a recursion are not uploaded.
+//! Limits   a recursion may end only by a limit above it: if a plan has one, rows of a recursion are not uploaded.
 //! Stands for RecursiveQueryExec, and the WorkTableExec below it.
 
 mod run;
@@ -46,10 +47,10 @@ use crate::placement::walk::Placing;
 use crate::program::contract::Cut;
 use crate::reason::Reason;
 
-/// Tells the recursions of a process apart.
+/// Number of the next recursion in this process.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// Properties of rows that come one step after the other.
+/// Properties of rows that arrive step by step.
 fn properties(schema: SchemaRef) -> Arc<PlanProperties> {
     Arc::new(PlanProperties::new(
         EquivalenceProperties::new(schema),
@@ -59,7 +60,7 @@ fn properties(schema: SchemaRef) -> Arc<PlanProperties> {
     ))
 }
 
-/// A recursive query whose steps may be read again.
+/// A recursive query whose step inputs can be read again.
 #[derive(Debug, Clone)]
 pub struct RecursionExec {
     name: String,
@@ -72,7 +73,7 @@ pub struct RecursionExec {
 }
 
 impl RecursionExec {
-    /// The same recursion; `None` if it is not certain which columns its step reads.
+    /// The device's form of `recursion`; `None` if the columns that its step reads cannot be determined.
     fn of(recursion: &RecursiveQueryExec) -> Result<Option<Self>> {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let steps = Rebinding { name: recursion.name(), number, schema: ExecutionPlan::schema(recursion) };
@@ -89,16 +90,16 @@ impl RecursionExec {
     }
 }
 
-/// Puts rows that may be read again in the place of a work table.
+/// Replaces a work table by rows that can be read again.
 struct Rebinding<'a> {
     name: &'a str,
     number: u64,
-    /// Of the recursion's rows.
+    /// Schema of the recursion's rows.
     schema: SchemaRef,
 }
 
 impl Rebinding<'_> {
-    /// `plan` with such rows; `None` if a work table has columns that cannot be told.
+    /// `plan` with such rows; `None` if the columns of a work table cannot be determined.
     fn rebound(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         if let Some(table) = plan.downcast_ref::<WorkTableExec>()
             && table.name() == self.name
@@ -122,13 +123,13 @@ impl Rebinding<'_> {
         Ok(Some(if changed { plan.replace_children(children, REPLACE)? } else { plan }))
     }
 
-    /// Where the columns of a work table are among the recursion's: found by their names, which tell only where each is there once.
+    /// Positions of a work table's columns among the recursion's: found by name, if each name occurs once.
     fn columns(&self, table: &Schema) -> Option<Vec<usize>> {
         let all = self.schema.fields();
         let column = |field: &datafusion::arrow::datatypes::FieldRef| {
             let mut named = all.iter().enumerate().filter(|(_, own)| own.name() == field.name());
             let (index, own) = named.next().filter(|_| named.next().is_none())?;
-            // A NULL where none is announced would be taken for a value.
+            // A NULL in a column declared without NULLs would be read as a value.
             let fits = own.data_type() == field.data_type() && (field.is_nullable() || !own.is_nullable());
             fits.then_some(index)
         };
@@ -196,11 +197,11 @@ impl ExecutionPlan for RecursionExec {
     }
 }
 
-/// The rows of the step before, as often as they are asked for.
+/// The rows of the previous step, which can be read any number of times.
 #[derive(Debug, Clone)]
 struct WorkRowsExec {
     name: String,
-    /// Of the recursion.
+    /// Number of the recursion.
     number: u64,
     /// Columns of the recursion.
     columns: Vec<usize>,
@@ -251,7 +252,7 @@ impl ExecutionPlan for WorkRowsExec {
     }
 }
 
-/// Where recursive queries are placed.
+/// Placement of recursive queries.
 #[derive(Debug)]
 pub(crate) struct Recursion;
 

@@ -22,23 +22,23 @@ use crate::error::EngineError;
 use crate::operator::recursion::RecursionExec;
 use crate::placement::for_the_next_run;
 
-/// The rows of the step before.
+/// The rows of the previous step.
 #[derive(Debug, Clone)]
 pub(super) struct WorkRows(Arc<Vec<RecordBatch>>);
 
-/// Those of each recursion around a step, by its number: the innermost beside those it is nested in.
+/// Those of each recursion around a step, by its number: of the innermost one, and of those around it.
 #[derive(Debug, Default, Clone)]
 struct AllWorkRows(HashMap<u64, WorkRows>);
 
 impl WorkRows {
-    /// Those of recursion `number` for whoever runs in this context.
+    /// The rows of recursion `number` in this context.
     pub fn of(number: u64, context: &TaskContext) -> Result<Self> {
         let all = context.session_config().get_extension::<AllWorkRows>();
         let own = all.and_then(|all| all.0.get(&number).cloned());
         own.ok_or_else(|| EngineError::internal("a recursive term runs in a step of its recursion").into())
     }
 
-    /// These columns of them.
+    /// A stream of these columns of the rows.
     pub fn stream(&self, schema: SchemaRef, columns: &[usize]) -> Result<SendableRecordBatchStream> {
         let chosen = |batch: &RecordBatch| {
             let arrays = columns.iter().map(|column| Arc::clone(batch.column(*column))).collect();
@@ -67,14 +67,14 @@ impl WorkRows {
     }
 }
 
-/// A recursion under way.
+/// A running recursion.
 pub(super) struct Steps {
     context: Arc<TaskContext>,
     number: u64,
     recursive_term: Arc<dyn ExecutionPlan>,
-    /// The rows of the step at hand.
+    /// The rows of the current step.
     step: SendableRecordBatchStream,
-    /// Those that have come so far.
+    /// Rows of the current step so far.
     rows: Vec<RecordBatch>,
     row_bytes: usize,
     /// Bytes of the rows that the step reads.
@@ -85,7 +85,7 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    /// The rows of all steps.
+    /// A stream of the rows of all steps.
     pub fn begin(
         of: &RecursionExec,
         context: Arc<TaskContext>,
@@ -116,7 +116,7 @@ impl Steps {
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
 
-    /// The next rows, of this step or of one that has some.
+    /// The next rows, of this step or of a later one.
     async fn next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
             let Some(batch) = self.step.next().await else {
@@ -150,20 +150,20 @@ impl Steps {
     }
 }
 
-/// The rows of all steps, each once.
+/// The distinct rows of all steps.
 struct Seen {
     groups: Box<dyn GroupValues>,
     reservation: MemoryReservation,
 }
 
 impl Seen {
-    /// The rows of `batch` that have not been there: of equal ones the first.
+    /// The rows of `batch` that are new: of equal ones the first.
     fn new_rows(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
         let mut known = self.groups.len();
         let mut numbers = Vec::with_capacity(batch.num_rows());
         self.groups.intern(batch.columns(), &mut numbers)?;
         self.reservation.try_resize(self.groups.size())?;
-        // Numbers are given in the order in which rows come first.
+        // Numbers are assigned in order of first appearance.
         let is_new = |number: &usize| {
             let is_new = *number >= known;
             known = known.max(*number + 1);

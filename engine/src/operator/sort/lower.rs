@@ -1,4 +1,4 @@
-//! A sort in the kernels' language: dense columns, the keys among them, and where only the first rows are wanted a bar for them.
+//! A sort as a sink: dense columns, the keys among them, and for top-k a bar for the rows.
 
 use datafusion::physical_expr::LexOrdering;
 
@@ -15,24 +15,24 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SortedBy {
     pub output: usize,
-    /// Of strings: whose codes they are. What sorts is the rank of a code once all rows are there.
+    /// For strings: the dictionary of the codes. Rows sort by the rank of a code, once all rows are read.
     pub dictionary: Option<DictionaryId>,
     pub descending: bool,
     pub nulls_first: bool,
 }
 
-/// Dense columns and sort keys; the sorted columns are another segment's input, or the result.
+/// Sink of dense columns and sort keys; the sorted columns are another segment's input, or the result.
 #[derive(Debug, Clone)]
 pub(crate) struct SortSink {
     pub order: LexOrdering,
     pub fetch: Option<usize>,
 }
 
-/// What a sort's run must know.
+/// Details for a sort's run.
 #[derive(Debug, Clone)]
 pub(crate) struct LoweredSort {
     pub keys: Vec<SortedBy>,
-    /// Where only some rows are wanted: the filter by those that were found.
+    /// For top-k: the filter derived from the best rows so far.
     pub best: Option<Best>,
 }
 

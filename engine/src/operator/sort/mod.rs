@@ -1,15 +1,16 @@
-//! Sorts rows, and keeps the first of them when only those are asked for.
+//! Sorts rows, and keeps only the first of them if there is a limit.
 //!
-//!   each extent   materialised columns ──► its first rows, where only those are wanted
+//!   each extent   materialised columns ──► its first rows, if there is a limit
 //!   all extents   together ──► row numbers sorted by key (radix sort, or the first few in one launch) ──► gather
 //!
 //! NULL     first or last, as each key says; floats in total order, from -NaN to NaN.
 //! Order    as sorted; ties in no particular order.
-//! Memory   the materialised input, once more as one, once more when gathered, and up to 24 bytes a row while it is sorted. Under a
-//!          limit up to 1,024 the input is not materialised, but some thousands of rows of it at a time (`top.rs`).
-//! Limit    exact: what reads on sees the first rows alone.
-//! Stands for SortExec and PartialSortExec; for SortPreservingMergeExec, since a merge of sorted partitions is their sort; and for
-//!          what keeps an order that the device loses.
+//! Memory   the materialised input, a packed copy, a gathered copy, and up to 24 bytes per row while it is sorted. With
+//!          a limit of up to 1,024 the input is not materialised, but some thousands of rows of it at a time
+//!          (`top.rs`).
+//! Limit    exact: readers see the first rows alone.
+//! Stands for SortExec and PartialSortExec; for SortPreservingMergeExec, since a merge of sorted partitions is their
+//! sort; and for nodes that keep an order that the device loses.
 
 pub(crate) mod lower;
 pub(crate) mod run;
@@ -45,7 +46,7 @@ use crate::program::contract::Cut;
 use crate::program::segments::{Open, Segments};
 use crate::reason::Reason;
 
-/// Rows that are sorted as one: what one pipeline may read.
+/// Maximum rows that are sorted as one: one pipeline reads no more.
 const MAX_SORTED_ROWS: usize = millpond_kernels::abi::MAX_EXTENT_ROWS as usize;
 
 /// A sort on the device.
@@ -58,7 +59,7 @@ pub struct DeviceSortExec {
 }
 
 impl DeviceSortExec {
-    /// The device's form of `sort`, over `input`, giving at most `fetch` rows.
+    /// The device's form of `sort`, over `input`, with at most `fetch` rows.
     pub fn new(sort: &SortExec, fetch: Option<usize>, input: Arc<dyn ExecutionPlan>) -> Self {
         let order = sort.expr().clone();
         let properties = crate::node::properties(sort.schema(), Some(order.clone()));
@@ -69,7 +70,7 @@ impl DeviceSortExec {
         &self.order
     }
 
-    /// Rows that leave the sort, at most.
+    /// Maximum number of output rows.
     pub fn row_limit(&self) -> Option<usize> {
         self.fetch
     }
@@ -140,11 +141,11 @@ impl DeviceOperator for Sort {
     }
 }
 
-/// A sort goes with the device subtree below it. Rows that are on the CPU anyway are moved for a sort alone, too.
+/// Places a sort with the device subtree below it. Rows on the CPU are moved to the device even for a sort alone.
 fn place_sort(node: &Arc<dyn ExecutionPlan>, sort: &SortExec, to: &Placing<'_>) -> Result<Placed> {
     let child = to.with_order_free(to.restores(), || to.place(sort.input()))?;
     if to.restores() && to.is_order_free() && sort.fetch().is_none() {
-        // What reads the rows does not ask for the order.
+        // The reader of the rows does not need the order.
         return Ok(match to.after_limit(child)? {
             Placed::Device(tree) => {
                 let cpu = Arc::clone(node);
@@ -159,7 +160,7 @@ fn place_sort(node: &Arc<dyn ExecutionPlan>, sort: &SortExec, to: &Placing<'_>) 
     })
 }
 
-/// A merge of sorted partitions is their sort: those below it need not have an order of their own.
+/// A merge of sorted partitions is their sort: nodes below it need no order of their own.
 fn place_merge(node: &Arc<dyn ExecutionPlan>, merge: &SortPreservingMergeExec, to: &Placing<'_>) -> Result<Placed> {
     if to.is_order_free() && node.fetch().is_none() {
         return Ok(match to.place(merge.input())? {
@@ -169,8 +170,8 @@ fn place_merge(node: &Arc<dyn ExecutionPlan>, merge: &SortPreservingMergeExec, t
             }
         });
     }
-    // A sort right below has the order already; its limit is the merge's. It may have left out keys that are constant in each
-    // partition, and not in all together.
+    // A sort directly below has the order already; its limit is the merge's. It may have left out keys that are
+    // constant in each partition, but not across partitions.
     let sorts = sorts_below(merge.input());
     let whole = if sorts { sort_by(merge.input(), merge.expr())? } else { None };
     let as_sorted = whole.as_ref().is_some_and(|whole| Arc::ptr_eq(whole, merge.input()));
@@ -190,7 +191,7 @@ fn place_merge(node: &Arc<dyn ExecutionPlan>, merge: &SortPreservingMergeExec, t
     {
         let tree = match in_order(&tree) {
             true => to.limit(tree, 0, node.fetch(), node),
-            // Sorted by fewer keys and cut, these may not be the first rows.
+            // Sorted by fewer keys and limited, these may not be the first rows.
             false if tree.sorted && tree.row_limit.is_some() => Err(order_kept(node)),
             false => to.sort(node, tree, merge.expr(), node.fetch()),
         };
@@ -203,13 +204,14 @@ fn place_merge(node: &Arc<dyn ExecutionPlan>, merge: &SortPreservingMergeExec, t
             Ok(tree) => Ok(Placed::Device(tree)),
             Err(reason) => to.stay(node, vec![Placed::Device(tree)], Some(reason)),
         },
-        // With all below it: what is on the device has lost the order.
+        // All nodes below stay on the CPU, too: on the device they have lost the order.
         Placed::Device(_) => Ok(Placed::Host { plan: Arc::clone(node), pending: vec![order_kept(node)] }),
         child => to.stay(node, vec![child], None),
     }
 }
 
-/// `plan` without the limit of a filter that stops no earlier than `fetch`, the limit of the merge above: the merge cuts, in its own order.
+/// `plan` without the limit of a filter, if that is no less than `fetch`, the limit of the merge above: the merge cuts,
+/// in its own order.
 fn without_limit(plan: &Arc<dyn ExecutionPlan>, fetch: Option<usize>) -> Result<Arc<dyn ExecutionPlan>> {
     if plan.is::<FilterExec>() && plan.fetch().is_some_and(|own| fetch.is_some_and(|fetch| fetch <= own)) {
         return Ok(plan.with_fetch(None).unwrap_or_else(|| Arc::clone(plan)));
@@ -223,7 +225,7 @@ fn without_limit(plan: &Arc<dyn ExecutionPlan>, fetch: Option<usize>) -> Result<
     }
 }
 
-/// True where `plan` is a sort, but for projections and nodes that only move rows.
+/// True if `plan` is a sort, below projections and nodes that only move rows.
 fn sorts_below(mut plan: &Arc<dyn ExecutionPlan>) -> bool {
     while only_moves(plan.as_ref()) || plan.is::<ProjectionExec>() {
         let Some(input) = plan.children().first().copied() else { return false };
@@ -232,8 +234,8 @@ fn sorts_below(mut plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.is::<SortExec>()
 }
 
-/// `plan` with the sort that [`sorts_below`] finds sorting each partition by all of `order`; `plan` itself where it is so already, nothing where
-/// `order` has no form below a projection.
+/// `plan` with the sort that [`sorts_below`] finds sorting each partition by all of `order`; `plan` itself if it does
+/// so already, `None` if `order` has no form below a projection.
 fn sort_by(plan: &Arc<dyn ExecutionPlan>, order: &LexOrdering) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     if let Some(sort) = plan.downcast_ref::<SortExec>() {
         if sort.expr() == order {
@@ -285,8 +287,8 @@ fn judge(order: &LexOrdering, input: &[ColumnInfo], dictionaries: &mut Dictionar
     Ok(())
 }
 
-/// Refuses to sort more rows than the device can. Rows of a scan are counted beforehand; groups are not. A sort that keeps the first
-/// few rows takes any number.
+/// Refuses to sort more rows than the device can. Rows of a scan are counted beforehand; groups are not. A sort with a
+/// limit takes any number.
 pub(crate) fn check_rows(
     input: &Arc<dyn ExecutionPlan>,
     aggregated: bool,
@@ -304,7 +306,7 @@ pub(crate) fn check_rows(
     Ok(())
 }
 
-/// Sorts: where they and merges of sorted partitions are placed, and how they become sinks.
+/// Sorts: placement of sorts, and of merges of sorted partitions, and their sinks.
 #[derive(Debug)]
 pub(crate) struct Sort;
 

@@ -1,16 +1,16 @@
-//! Sorts what a segment gives: row numbers by key, then every column fetched in their order.
+//! Sorts a segment's result: row numbers by key, then every column fetched in their order.
 //!
 //!   [price | name]   ── keys: price, rank of name ──►  [2, 0, 1]  ── fetch ──►  [price | name] in order
 //!
 //!   first rows   part ─ best of it ─┐
-//!                part ─ best of it ─┴─ together ─ sort        no more than those of each part wait for the others
+//!                part ─ best of it ─┴─ together ─ sort        only the best of each part wait for the others
 //!
 //! Order    stable within a part, NULLs first or last by key, floats in total order, strings by bytes.
-//! Limit    where only the first rows are wanted, the others are not fetched, and up to 1,024 not sorted.
-//! Strings  sort by the rank of their code among all values, made when the rows are there: what arrives later moves no rank
-//!          that was used.
-//! Memory   the parts once more as one, their row numbers, and up to 24 bytes a row while they are sorted.
-//! Waits    never: the number of rows stays on the device.
+//! Limit    if there is one, only the first rows are fetched, and up to a limit of 1,024 only these are sorted.
+//! Strings  sort by the rank of their code among all values, computed once the rows are read: values that are added
+//!          later move no rank that was used.
+//! Memory   a packed copy of the parts, their row numbers, and up to 24 bytes per row while they are sorted.
+//! Waits    never: the row count stays on the device.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -36,15 +36,15 @@ use crate::program::movers::{Mover, Moves};
 use crate::program::part::{Kept, Part};
 use crate::program::run::Run;
 
-/// A part is cut to the rows that are wanted where it has more than so many times as many.
+/// Factor on the number of wanted rows: a part with more rows is cut.
 const WORTH_CUTTING: u64 = 2;
 
-/// The rows of a sort: parts of them, each cut to its first rows where only those are wanted.
+/// The rows of a sort: parts of them, each cut to its first rows if there is a limit.
 pub(crate) struct SortRun {
     fetch: Option<usize>,
-    /// How many parts are the first rows of an order.
+    /// Number of parts that are the first rows of an order.
     parts_sorted: AtomicU64,
-    /// The first rows of the order, as far as they were found.
+    /// State of the search for the first rows of the order.
     pub search: Search,
 }
 
@@ -53,7 +53,7 @@ impl SortRun {
         Self { fetch, parts_sorted: AtomicU64::new(0), search: Search::default() }
     }
 
-    /// The rows of a part of `bound` rows at most that are wanted, where these are not all of them.
+    /// Number of rows to keep of a part with at most `bound` rows; `None` for all.
     fn rows_wanted(&self, bound: u64) -> Option<usize> {
         self.fetch.filter(|fetch| bound > *fetch as u64 * WORTH_CUTTING)
     }
@@ -64,7 +64,7 @@ impl SortRun {
     }
 }
 
-/// What a sort's lowering says to its run.
+/// Details of a sort's lowering.
 pub(crate) fn sorted_by(lowered: &LoweredSegment) -> Result<&LoweredSort, EngineError> {
     lowered.details().ok_or_else(|| EngineError::internal("a sort is lowered as one"))
 }
@@ -96,7 +96,7 @@ impl SinkRun for SortRun {
         stream: &'a Stream,
     ) -> BoxFuture<'a, Result<Given, Failure>> {
         async move {
-            // One part that is sorted is the result.
+            // A single part that is sorted is the result.
             let sorted_already = parts.len() == 1 && self.parts_sorted.load(Ordering::Relaxed) == 1;
             if !parts.is_empty() && !sorted_already {
                 let prepared = segment.prepared(0)?;
@@ -116,7 +116,7 @@ impl SinkRun for SortRun {
     }
 }
 
-/// The first `wanted` rows of `part`, with the columns that sort them.
+/// The first `wanted` rows of `part`, with their sort columns.
 pub(crate) async fn first_rows(
     segment: &SegmentRun,
     part: Part,
@@ -142,13 +142,14 @@ async fn sort_parts(
         return Ok(part);
     }
     let (order, _promise) = order_rows(segment, &part, keys, limit, stream).await?;
-    // The keys have done their work.
+    // The keys are no longer needed.
     let columns = part.outputs.len();
     Ok(fetch_rows(&segment.run, &part, 0..columns, &order, false, stream)?.arranged(&part.outputs, &part.at))
 }
 
-/// The row numbers of `part` in the order of `keys`, which name its columns; of its rows the first `limit`, or all. How many they are
-/// stays on the device, behind an error of the kernel that made the rows. Operators of other crates sort by it, too.
+/// The row numbers of `part` in the order of `keys`, which refer to its columns: the first `limit`, or all. Their
+/// number stays on the device, behind an error of the kernel that wrote the rows. Operators of other crates use this
+/// function, too.
 ///
 /// # Errors
 /// Out of memory; what the device refuses.
@@ -164,7 +165,7 @@ pub async fn order_rows(
     order_by_keys(&segment.run, columns, &part.as_extent()?.rows, &reached, limit, stream)
 }
 
-/// The same by columns that lie anywhere; `reached` is what texts among them point into.
+/// Like [`order_rows`], by columns in any memory; `reached` are the buffers that texts among them point into.
 pub(crate) fn order_by_keys(
     run: &Run,
     columns: Vec<sort::SortKey>,
@@ -174,7 +175,7 @@ pub(crate) fn order_by_keys(
     stream: &Stream,
 ) -> Result<(ExtentInput, Reservation), Failure> {
     let sort = Sort::new(columns, rows.upper_bound(), limit.map(|limit| limit as u64))?;
-    // What the sort itself needs goes before the columns are fetched; the order stays.
+    // The scratch space of the sort is freed before the columns are fetched; the order stays.
     let (order, promise) = run.memory.take(sort.order_bytes(), &run.tags.sort, stream)?;
     let scratch = match sort.scratch_bytes() {
         0 => None,
@@ -185,7 +186,7 @@ pub(crate) fn order_by_keys(
     Ok((sort.order(order.as_view())?, promise))
 }
 
-/// The columns of `part` that `keys` name, as kernels compare them: strings by the rank of their codes.
+/// The columns of `part` that `keys` refer to, as kernels compare them: strings by the rank of their codes.
 pub(crate) async fn sort_keys(
     segment: &SegmentRun,
     part: &Part,
@@ -216,7 +217,8 @@ pub(crate) async fn sort_keys(
     Ok(columns)
 }
 
-/// Columns of `part` in its layout, their rows chosen by `order`; allocated as what waits if it `waits`.
+/// Columns of `part` in its layout, with their rows in `order`; `waits` if the result is allocated as a part that
+/// waits.
 pub(crate) fn fetch_rows(
     run: &Run,
     part: &Part,
@@ -228,7 +230,7 @@ pub(crate) fn fetch_rows(
     fetch_rows_beside(run, part, columns, order, &[], waits, stream)
 }
 
-/// The same beside columns of the types `more`, which somebody else writes.
+/// Like [`fetch_rows`], with room beside for columns of the types `more`, which the caller writes.
 pub(crate) fn fetch_rows_beside(
     run: &Run,
     part: &Part,
@@ -259,7 +261,7 @@ pub(crate) fn fetch_rows_beside(
     Ok(Part::new(&buffer, whole, vec![]).promised(promise))
 }
 
-/// Columns of these forms, by row numbers.
+/// Spec that fetches columns of these forms by row numbers.
 fn fetching(columns: &[ColumnSpec]) -> Result<PipelineSpec, GraphError> {
     let mut graph = Graph::new();
     let row = graph.column(0, Ty::new(Repr::U32));

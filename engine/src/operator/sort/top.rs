@@ -4,16 +4,17 @@
 //!                                             ▲ the bar, on the device                                    │
 //!                                             └───────────────────────────────────────────────────────────┘
 //!
-//! Bar      the first key of the k-th best row of some part: k rows come before or with it, so that what comes after it is out.
-//!          Rows that tie with it stay: the other keys decide later, over whole keys.
-//! Room     of about the root of k times the extent's rows: with a bar from so many rows, about as many of the others pass. The first
-//!          extent begins with so many of its rows, for a bar alone. Where more rows pass, those that found room improve the bar
-//!          and the extent is taken again, with eight times the room, up to room for all.
-//! Parts    of k rows each; some of them together become one again.
-//! Errors   a row that is left out is not computed: where a column could raise an error, no bar is used.
-//! Strings  have no bar as first keys: codes are ranked once all rows are there.
-//! Waits    in a first run: for the number of rows, where the device alone knows it; for the number of those that passed, where there may
-//!          be more than fit; and once for a first bar.
+//! Bar      the first key of the k-th best row of some part: k rows sort before or with it, so that rows after it are
+//!          dropped. Rows that tie with it stay: the other keys decide later, over whole keys.
+//! Room     for about the root of k times the extent's rows: with a bar from that many rows, about as many of the
+//!          others pass. The first extent begins with that many of its rows, only for a bar. If more rows pass, the
+//!          rows that fit improve the bar, and the extent is processed again with eight times the room, up to room for
+//!          all.
+//! Parts    of k rows each; several of them are merged into one.
+//! Errors   a dropped row is not computed: if a column could raise an error, no bar is used.
+//! Strings  have no bar as first keys: codes are ranked once all rows are read.
+//! Waits    in a first run: for the row count, if only the device knows it; for the number of rows that passed, if
+//!          there may be more than fit; and once for a first bar.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
@@ -35,26 +36,26 @@ use crate::program::part::{Kept, Part};
 use crate::program::run::Run;
 use crate::program::texts::Made;
 
-/// Inputs of up to so many rows are written whole.
+/// Maximum rows of an input that is written whole.
 const FEW_ROWS: u64 = 8 << 10;
-/// A part is cut where it has more than so many times the rows that are wanted.
+/// Factor on the number of wanted rows: a part with more rows is cut.
 const WORTH_CUTTING: u64 = 2;
-/// By how much room grows where rows found none.
+/// Factor by which the room grows after an overflow.
 const MORE_ROOM: u64 = 8;
-/// So many parts become one.
+/// Number of parts that are merged into one.
 const MANY_PARTS: usize = 16;
 
-/// What a segment must know of the filter that [`with_bar`] adds.
+/// Details of the filter that [`with_bar`] adds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Best {
-    /// Rows that are wanted.
+    /// Number of wanted rows.
     pub rows: u64,
-    /// Of the outputs, the first key.
+    /// Position of the first key among the outputs.
     pub output: usize,
     pub ty: Ty,
 }
 
-/// Adds to `filters` that a row's first key lies within the bar, where that leaves rows out and loses nothing else.
+/// Adds the filter that a row's first key is within the bar, if that drops rows and has no other effect.
 pub(crate) fn with_bar(
     lowering: &mut Lowering<'_>,
     filters: &mut Vec<NodeId>,
@@ -74,16 +75,17 @@ pub(crate) fn with_bar(
     if ty.repr == Repr::Text || others_fail {
         return None;
     }
-    // What cannot be compared has no bar.
+    // A key that cannot be compared has no bar.
     filters.push(within(lowering, key, first, rows).ok()?);
     Some(Best { rows, output: first.output, ty })
 }
 
-/// True where there is no bar yet, and for rows whose `key` does not come after it.
+/// True if there is no bar yet, and for rows whose `key` does not sort after it.
 fn within(lowering: &mut Lowering<'_>, key: NodeId, order: &SortedBy, rows: u64) -> Result<NodeId, GraphError> {
     let ty = lowering.graph.ty(key);
     let table = lowering.lookup_table(LookupTable::Best { ty });
-    // Whether there is one: the launch's variant. Its place: a parameter, so that all limits share a module.
+    // The launch's variant flags whether there is a bar. Its position is a parameter, so that all limits share a
+    // module.
     let there = lowering.slot(Ty::new(Repr::U32).within(0, 1), Literal::Variant);
     let place = Ty::new(Repr::U32).within(0, i128::from(tune::TOP_MAX_ROWS) - 1);
     let place = lowering.slot(place, Literal::Int(i128::from(rows) - 1));
@@ -94,19 +96,19 @@ fn within(lowering: &mut Lowering<'_>, key: NodeId, order: &SortedBy, rows: u64)
     let direction = if order.descending { Comparison::GreaterEqual } else { Comparison::LessEqual };
     let mut inside = g.compare(direction, key, bar)?;
     if ty.nullable {
-        // NULL at the end that comes first is always inside; a bar that is NULL at the other end leaves nothing out.
+        // If NULLs are first, a NULL key is always inside; otherwise a NULL bar drops nothing.
         let null = g.test(Test::IsNull, if order.nulls_first { key } else { bar })?;
         inside = g.or(null, inside)?;
     }
     g.or(no_bar, inside)
 }
 
-/// Where the search for the first rows stands.
+/// State of the search for the first rows.
 #[derive(Default)]
 pub(crate) struct Search {
     /// The first keys of the best rows of some part, the last of which is the bar.
     bar: Mutex<Option<LookupInput>>,
-    /// Rows that passed at most, as far as room had to grow for them.
+    /// Maximum number of rows that passed, as far as the room had to grow for them.
     room: std::sync::atomic::AtomicU64,
 }
 
@@ -115,7 +117,7 @@ impl Search {
         self.bar.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The bar, for a launch; where there is none, something to look at.
+    /// The bar, for a launch; a placeholder if there is none.
     pub fn bar_or_nothing(&self, ty: Ty, run: &Run, stream: &Stream) -> Result<LookupInput, Failure> {
         if let Some(bar) = self.bar() {
             return Ok(bar);
@@ -126,7 +128,7 @@ impl Search {
     }
 }
 
-/// The root of `of`, or a little more.
+/// The square root of `of`, or slightly more.
 fn root(of: u64) -> u64 {
     of.isqrt() + 1
 }
@@ -161,7 +163,7 @@ impl SortRun {
             return self.keep_best(part, rest, keys, best).await;
         }
         if self.search.bar().is_none() {
-            // Some rows first, for a bar alone: they come again below.
+            // Some rows first, for a bar alone: they are processed again below.
             let some = match &extent.from.extent.rows {
                 ExtentRows::Known(_) => ExtentRows::Known(few),
                 ExtentRows::OnDevice { control, .. } => {
@@ -206,7 +208,7 @@ impl SortRun {
         Ok((part.arranged(&lowered.outputs, &lowered.at), made))
     }
 
-    /// Takes the bar from a part that is cut and sorted, for which `rows` rows were found, if those are enough.
+    /// Takes the bar from a cut and sorted part that was found among `rows` rows, if these are enough.
     fn improve(
         &self,
         part: &Part,
@@ -218,7 +220,7 @@ impl SortRun {
         if rows < best.rows {
             return Ok(());
         }
-        // A copy of its own: the part may have to leave for host memory.
+        // A separate copy: the part may be spilled to the host.
         let column = &part.layout.columns[best.output];
         let apart = column.values.len().next_multiple_of(256);
         let validity_bytes = column.validity.as_ref().map_or(0, |validity| validity.len());
@@ -237,7 +239,7 @@ impl SortRun {
         Ok(())
     }
 
-    /// Keeps a part; where there are many, the best of all of them instead.
+    /// Keeps a part; if there are many, the best of all of them instead.
     async fn keep_best(&self, part: Part, at: ExtentRest<'_>, keys: &[SortedBy], best: Best) -> Result<(), Failure> {
         let ExtentRest { segment, stream, .. } = at;
         segment.keep(Kept::spillable(part, &segment.run.engine)?);
@@ -252,7 +254,7 @@ impl SortRun {
         let mut kept = segment.kept();
         match merged {
             Ok(one) => kept.insert(0, one),
-            // They wait as they are.
+            // They wait unmerged.
             Err(Failure::Pinned(_)) => drop(kept.splice(0..0, parts)),
             Err(failure) if failure.is_out_of_memory() => drop(kept.splice(0..0, parts)),
             Err(failure) => return Err(failure),
@@ -272,7 +274,7 @@ impl SortRun {
         let lent = parts.iter().map(|part| part.lend(stream)).collect::<Result<Vec<_>, _>>()?;
         let part = segment.run.joined(lent, false, stream)?;
         let part = first_rows(segment, part, best.rows as usize, keys, stream).await?;
-        // Where there is a bar, some part had all the rows that are wanted.
+        // If there is a bar, some part had all wanted rows.
         if self.search.bar().is_some() {
             self.improve(&part, best.rows, best, segment, stream)?;
         }
@@ -280,7 +282,7 @@ impl SortRun {
     }
 }
 
-/// The same with as many rows as there are, where they may be few.
+/// The extent with its actual row count, if that may be small.
 async fn with_rows_counted(extent: Extent<'_>) -> Result<Extent<'_>, Failure> {
     let Extent { segment, stream, .. } = extent;
     let ExtentRows::OnDevice { control, upper_bound } = &extent.from.extent.rows else { return Ok(extent) };
@@ -294,7 +296,7 @@ async fn with_rows_counted(extent: Extent<'_>) -> Result<Extent<'_>, Failure> {
     Ok(extent.with_rows(ExtentRows::OnDevice { control, upper_bound }))
 }
 
-/// How many rows passed.
+/// Number of rows that passed.
 async fn rows_passed(part: &Part, segment: &SegmentRun, stream: &Stream) -> Result<u64, Failure> {
     let control = part.buffer.view(OutputLayout::CONTROL)?;
     let passed = segment.run.ask((segment.index, Question::Passed), &[control], passed, stream).await?;

@@ -1,4 +1,4 @@
-//! Columns of a union: types that hold the values of every input, and values brought to them.
+//! Columns of a union: types that hold the values of every input, and values converted to them.
 //!
 //!   input 0   I64 in 0..=9       codes into D0          union   I64 in -5..=9     codes into D2, which
 //!   input 1   I64 in -5..=0      codes into D1                                    holds the values of both
@@ -15,7 +15,7 @@ use crate::program::lower::{LoweredSink, SegmentLowering};
 use crate::program::materialise::KeepRows;
 use crate::reason::Reason;
 
-/// The columns of a union of inputs with these columns.
+/// The columns of a union, from the columns of its inputs.
 pub fn union_columns(inputs: &[Vec<ColumnInfo>], dictionaries: &mut Dictionaries) -> Vec<ColumnInfo> {
     let Some((first, others)) = inputs.split_first() else { return vec![] };
     let mut columns = first.clone();
@@ -26,7 +26,7 @@ pub fn union_columns(inputs: &[Vec<ColumnInfo>], dictionaries: &mut Dictionaries
                 parts.push(*id);
             }
         }
-        // Where one input has no dictionary, none has.
+        // If one input has no dictionary, the union has none.
         let texts = inputs.iter().any(|input| input.get(index).is_some_and(ColumnInfo::is_text));
         if texts {
             *column = column.clone().as_text();
@@ -55,7 +55,7 @@ pub fn union_columns(inputs: &[Vec<ColumnInfo>], dictionaries: &mut Dictionaries
 }
 
 impl Lowering<'_> {
-    /// `value` in the form of a union's column.
+    /// Converts `value` to the form of a union's column.
     pub fn conform(&mut self, index: usize, value: Value, column: &ColumnInfo) -> Result<Value, Reason> {
         match &column.form {
             Form::Codes(_, id) if value.dictionary == Some(*id) => Ok(value),
@@ -80,7 +80,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Dense columns, of the types that all inputs of a union have in common.
+/// Sink of dense columns, with the types that all inputs of a union have in common.
 #[derive(Debug)]
 pub(crate) struct BranchSink;
 

@@ -3,9 +3,9 @@
 //!   input 0 … ──► materialise ─┐
 //!   input 1 … ──► materialise ─┴─► parts with the same columns ──► the next pipeline reads one after the other
 //!
-//! NULL       a column can be NULL where it can in any input.
+//! NULL       a column can be NULL if it can be NULL in any input.
 //! Order      not promised.
-//! Memory     what each input gives, until the pipeline above has read it; parts that wait may leave for host memory.
+//! Memory     the result of each input, until the pipeline above has read it; waiting parts may be spilled to the host.
 //! Types      columns are as wide as the widest input's; strings of several dictionaries become codes into one.
 //! Stands for UnionExec and InterleaveExec: on one device there is one partition.
 
@@ -107,7 +107,7 @@ fn is_union(node: &dyn ExecutionPlan) -> bool {
     node.is::<UnionExec>() || node.is::<InterleaveExec>()
 }
 
-/// A union goes to the device whole, its inputs that are on the CPU above uploads.
+/// Places a union on the device as a whole, with uploads above the inputs that are on the CPU.
 fn place(node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Result<Placed> {
     let place = |input| to.after_limit(to.place(input)?);
     let children = node.children().into_iter().map(place).collect::<Result<Vec<_>>>()?;
@@ -139,7 +139,7 @@ fn judge(node: &Arc<dyn ExecutionPlan>, children: &[Placed], to: &Placing<'_>) -
     to.restore_order(node, tree)
 }
 
-/// Unions: where they are placed, and how they become segments: one for each input, which another one reads one after the other.
+/// Unions: their placement, and their segments: one for each input, which another segment reads one after the other.
 #[derive(Debug)]
 pub(crate) struct Union;
 

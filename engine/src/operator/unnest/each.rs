@@ -1,11 +1,11 @@
-//! A row once for each of a few expressions: UNNEST of lists that are written out.
+//! Repeats a row for each of a few expressions: UNNEST of lists that are written out.
 //!
 //!   extent ─┬─ launch 0 ─► payload, first item of each list
-//!           ├─ launch 1 ─► payload, second item of each list, NULL where a list has one
+//!           ├─ launch 1 ─► payload, second item of each list, NULL if a list has only one
 //!           └─ …
 //!
-//! NULL     an item that is NULL is a row.
-//! Memory   what is kept: a part for each launch.
+//! NULL     a NULL item is a row.
+//! Memory   the kept rows: one part for each launch.
 //! Waits    never.
 
 use std::sync::Arc;
@@ -29,10 +29,10 @@ use crate::program::lower::{LoweredSink, SegmentLowering};
 use crate::program::part::Kept;
 use crate::reason::Reason;
 
-/// Lists of more items stay on the CPU: each is a launch.
+/// Maximum items of a list: longer lists stay on the CPU, since each item is a launch.
 const MOST_ITEMS: usize = 64;
 
-/// A list that is written out: what its items are.
+/// A list that is written out: its items.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Written {
     pub data_type: DataType,
@@ -98,22 +98,22 @@ impl Written {
     }
 }
 
-/// The rows of the input once for each item.
+/// Sink that repeats the rows of the input for each item.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct EachSink {
-    /// Columns of the input that go on, with their names.
+    /// Input columns that are carried, with their names.
     pub payload: Vec<(Arc<dyn PhysicalExpr>, String)>,
     /// Lists with the names of their items; shorter ones end in NULLs.
     pub lists: Vec<(String, Written)>,
 }
 
 impl EachSink {
-    /// Items of the longest list.
+    /// Number of items of the longest list.
     fn most(&self) -> u32 {
         self.lists.iter().map(|(_, list)| list.items.len()).max().unwrap_or(0) as u32
     }
 
-    /// The nodes of payload and items, and the columns that leave.
+    /// The nodes of payload and items, and the output columns.
     ///
     /// # Errors
     /// Why one of them has no device form.
@@ -136,13 +136,13 @@ impl EachSink {
         Ok((nodes, outputs))
     }
 
-    /// The item of the launch.
+    /// The item for the current launch.
     fn item(&self, list: &Written, lowering: &mut Lowering<'_>, scope: &Scope) -> Result<Value, Reason> {
         let parts: Vec<&Arc<dyn PhysicalExpr>> = list.items.iter().collect();
         let whole = parts[0];
         let (mut nodes, dictionary) = lowering.results(whole, &parts, &list.data_type, scope)?;
         let data_type = list.data_type.clone();
-        // A list that is as long as the longest needs no look at its last item.
+        // A list that is as long as the longest needs no comparison for its last item.
         let last = if nodes.len() as u32 == self.most() { nodes.pop() } else { None };
         let number = Ty::new(Repr::U32).within(0, i128::from(self.most()) - 1);
         let mut branches = vec![];
@@ -172,7 +172,7 @@ impl Sink for EachSink {
     }
 }
 
-/// Launches over the rows of each extent.
+/// Run with several launches over the rows of each extent.
 struct EachRun {
     launches: u32,
 }
@@ -187,7 +187,7 @@ impl SinkRun for EachRun {
                 let part = part.arranged(&lowered.outputs, &lowered.at);
                 parts.push((Kept::spillable(part, &segment.run.engine)?, made));
             }
-            // Nothing fails from here on.
+            // No step fails from here on.
             for (part, made) in parts {
                 segment.keep(part);
                 segment.keep_made(made);

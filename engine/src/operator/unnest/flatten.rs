@@ -1,15 +1,15 @@
-//! Makes a row of each item of a column of lists, and columns of the fields of a column of structures: UNNEST of what is dictionary
-//! codes.
+//! UNNEST of dictionary codes: makes a row of each item of a column of lists, and columns of the fields of a column of
+//! structures.
 //!
 //!   l: codes into D0 = [[7, 8], [], [9]]     items of D0   7 8 9      counts 2 0 1   starts 0 2 2
 //!
-//!   rows with start and count of their lists ─► running sums ─► a row for each item: items[start + its number in the row]
+//!   rows with start and count of their lists ─► running sums ─► a row for each item: items[start + its number]
 //!
-//! Lists      several beside each other give as many rows as the longest has items, and NULL where another is shorter. Lists of lists
-//!            are taken apart level by level, the outer ones first.
-//! NULL       in place of a list gives a row where UNNEST keeps NULLs, and none where it does not; an item that is NULL is a row.
-//! Order      of the rows, and of each row's items, where one extent comes after the other.
-//! Memory     the rows of an extent once more for each level; the items of a dictionary once, as a table.
+//! Lists      several lists beside each other give as many rows as the longest has items, and NULL for shorter ones.
+//!            Lists of lists are flattened level by level, the outer ones first.
+//! NULL       in place of a list gives a row if UNNEST keeps NULLs, otherwise none; a NULL item is a row.
+//! Order      of the rows, and of each row's items, if extents are processed one after the other.
+//! Memory     the rows of an extent, copied once for each level; the items of a dictionary once, as a table.
 //! Waits      for the number of items of each extent, in a first run.
 
 use std::fmt;
@@ -37,23 +37,23 @@ use crate::program::contract::{Stage, never_alone};
 use crate::program::lower::{Cut, PieceBuilder, SegmentLowering, number_column};
 use crate::reason::Reason;
 
-/// What becomes of the columns of an UNNEST's input.
+/// Mapping of an UNNEST's input columns to its output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Flat {
-    /// Columns of the input, in the order of the output, and how many levels of lists are taken apart in each.
+    /// Input columns, in the order of the output, and the number of list levels to flatten in each.
     columns: Vec<(usize, usize)>,
-    /// Which of these are structures whose fields are columns.
+    /// Positions among these of the structures whose fields become columns.
     structures: Vec<usize>,
-    /// A list that is NULL, or one without items, is a row.
+    /// A NULL list, or an empty one, is a row.
     keeps_nulls: bool,
     keeps_empty: bool,
 }
 
-/// The rows of its input once for each item of their lists.
+/// Repeats the rows of its input for each item of their lists.
 #[derive(Debug, Clone)]
 pub(super) struct DeviceFlattenExec {
     flat: Flat,
-    /// For EXPLAIN.
+    /// Names of the lists, for EXPLAIN.
     lists: String,
     input: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
@@ -68,7 +68,7 @@ impl DeviceFlattenExec {
         vec![]
     }
 
-    /// The stage that it is.
+    /// The stage of this node.
     pub fn stage(&self) -> impl Stage + 'static {
         self.flat.clone()
     }
@@ -89,7 +89,7 @@ impl DisplayAs for DeviceFlattenExec {
 
 crate::node::device_node!(DeviceFlattenExec, execute: refuse);
 
-/// Places an UNNEST of columns; `None` if the node is no UNNEST.
+/// Places an UNNEST of columns; `None` for other nodes.
 pub(super) fn place(node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Option<Result<Placed>> {
     let unnest = node.downcast_ref::<UnnestExec>()?;
     Some(to.place(unnest.input()).and_then(|child| to.unary(node, child, |tree| judge(node, unnest, tree, to))))
@@ -152,7 +152,7 @@ impl Flat {
                 depths => columns.extend(depths.iter().map(|depth| (index, *depth))),
             }
         }
-        // DataFusion numbers structures among columns of which each is there once.
+        // DataFusion numbers structures among columns, each of which must occur once.
         let once = columns.len() == schema.fields().len();
         if !(structures.is_empty() || once) {
             return None;
@@ -166,17 +166,17 @@ impl Flat {
         self.columns.iter().map(|(_, depth)| *depth).max().unwrap_or(0)
     }
 
-    /// The columns that are lists at a level; levels are counted from the innermost.
+    /// The columns that are lists at a level; levels count from the innermost.
     fn lists_at(&self, level: usize) -> Vec<usize> {
         (0..self.columns.len()).filter(|at| self.columns[*at].1 >= level).collect()
     }
 
-    /// The columns of the input in their new order.
+    /// The input columns in their new order.
     fn begin(&self, scope: &Scope) -> Scope {
         scope.select(&self.columns.iter().map(|(index, _)| *index).collect::<Vec<_>>())
     }
 
-    /// The columns that leave, over those of `input`.
+    /// The output columns, over those of `input`.
     fn judge(&self, input: &[ColumnInfo], dictionaries: &mut Dictionaries) -> Result<Vec<ColumnInfo>, Reason> {
         let mut lowering = Lowering::new(input, dictionaries);
         let scope = lowering.scope();
@@ -205,7 +205,7 @@ impl Flat {
             .collect()
     }
 
-    /// The columns with the fields of structures in their places.
+    /// The columns, with structures replaced by their fields.
     fn fields(&self, lowering: &mut Lowering<'_>, scope: &Scope) -> Result<Scope, Reason> {
         let mut values = vec![];
         for (at, (name, value)) in scope.columns().enumerate() {
@@ -249,7 +249,7 @@ fn field_of(
     Some(Arc::new(call.ok()?))
 }
 
-/// The item at a place among those of all lists of a dictionary.
+/// The item at a position among the items of all lists of a dictionary.
 fn item(
     lowering: &mut Lowering<'_>,
     name: &str,
@@ -266,7 +266,7 @@ fn item(
     lowering.item_at(name, place, of, &data_type)
 }
 
-/// A list of a row: where it is among the columns, where its items begin, and how many rows it gives.
+/// A list of a row: its position among the columns, the start of its items, and their number.
 struct List {
     at: usize,
     start: NodeId,
@@ -287,7 +287,7 @@ impl Flat {
         Ok(List { at, start, count })
     }
 
-    /// How many rows a row gives.
+    /// Number of output rows of a row.
     fn rows(&self, lowering: &mut Lowering<'_>, lists: &[List], scope: &Scope) -> Result<NodeId, Reason> {
         let g = &mut lowering.graph;
         let mut counts = vec![];
@@ -308,7 +308,7 @@ impl Flat {
         }
     }
 
-    /// Cuts the segment where these lists are taken apart.
+    /// Cuts the segment where these lists are flattened.
     fn cut<'d>(
         &self,
         mut open: PieceBuilder<'d>,
@@ -322,7 +322,7 @@ impl Flat {
             }
         }
         let rows = self.rows(&mut open.lowering, &of_row, scope)?;
-        // A list alone has an item in each of its rows, unless one without items is a row.
+        // A single list has an item in each of its rows, unless an empty list gives a row.
         let may_end = of_row.len() > 1 || self.keeps_empty;
         let (mut columns, mut nodes, mut behind) = (vec![], vec![], vec![]);
         for (at, (name, value)) in scope.columns().enumerate() {
@@ -336,7 +336,7 @@ impl Flat {
                     nodes.push(value.node);
                 }
                 (Err(reason), None) => {
-                    // Nothing reads it; a column needs a node all the same, and loses it when the outputs are restricted.
+                    // Nothing reads it; a column needs a node all the same, until outputs are restricted.
                     let form = Form::Unsupported(reason.clone());
                     columns.push(ColumnInfo::new(name.to_string(), DataType::Null, form));
                     nodes.push(rows);
@@ -376,7 +376,7 @@ impl Flat {
     }
 }
 
-/// The place of the current row's item of a list that begins at `start`; NULL behind its end.
+/// The position of the current row's item in a list that begins at `start`; NULL beyond its end.
 fn place_of(lowering: &mut Lowering<'_>, start: NodeId, count: Option<Value>) -> Result<NodeId, Reason> {
     let g = &mut lowering.graph;
     let ordinal = g.ordinal();

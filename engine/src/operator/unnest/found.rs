@@ -1,4 +1,4 @@
-//! What another crate tells of its functions from a text to a list: what the device is to look for.
+//! Functions of other crates from a text to a list, described as searches for the device.
 //!
 //!   words_of_praise(text) ── ListFunction::found ──► in lower case, sentences end at . ? !, words of a lexicon, fields
 
@@ -8,18 +8,20 @@ use std::sync::Arc;
 use datafusion::physical_expr::ScalarFunctionExpr;
 use millpond_kernels::sentences::{Ends, Lexicon};
 
-/// Knows functions from a text to a list: of its sentences, of its words, or of a structure for each word of a lexicon.
+/// Describes functions from a text to a list: of its sentences, of its words, or of a structure for each word of a
+/// lexicon.
 pub trait ListFunction: Debug + Send + Sync {
-    /// What `call` finds in its first argument; `None` if the function is another's. Of a NULL it gives NULL or an empty list.
+    /// The search of `call` in its first argument; `None` for other functions. For NULL the function returns NULL or an
+    /// empty list.
     fn found(&self, call: &ScalarFunctionExpr) -> Option<Found>;
 }
 
-/// What a function finds in a text.
+/// Search of a function in a text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
-    /// The text is made lower case before.
+    /// The text is converted to lower case first.
     pub lower: bool,
-    /// Where sentences end.
+    /// Rule for the ends of sentences.
     pub ends: Ends,
     pub items: Items,
 }
@@ -35,12 +37,12 @@ pub enum Items {
     Words,
 }
 
-/// Words of a lexicon, and a structure of texts for each that is found.
+/// Words of a lexicon, and the structure of texts for each hit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WordHits {
     /// The words of the lexicon, in its order.
     pub words: Arc<[String]>,
-    /// What a word may say: what its bits stand for.
+    /// Values of the `Says` field, which a word's bits select.
     pub says: Arc<[String]>,
     pub lexicon: Arc<Lexicon>,
     /// The fields of the structure, in its order, with their names.
@@ -50,16 +52,16 @@ pub struct WordHits {
 /// A field of the structure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HitField {
-    /// The sentence that the word is in; or the item itself, where it is no structure.
+    /// The sentence that contains the word; or the item itself, if it is no structure.
     Sentence,
-    /// The word, as the lexicon has it.
+    /// The word, as in the lexicon.
     Word,
-    /// What it says.
+    /// The value of `says` for the word.
     Says,
 }
 
 impl HitField {
-    /// Its place among the columns of hits; column 0 is the number of the row.
+    /// Index among the columns of hits; column 0 is the number of the row.
     pub(crate) fn column(self) -> u32 {
         match self {
             Self::Sentence => 1,

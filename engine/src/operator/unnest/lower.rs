@@ -1,4 +1,4 @@
-//! Hits in the kernels' language: the payload and the text as dense columns, of which the run makes those of hits.
+//! Hits as a sink: payload and text as dense columns, from which the run computes the columns of hits.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ use crate::reason::Reason;
 /// The name of an item that is no structure.
 pub(crate) const ITEM: &str = "item";
 
-/// The rows of the input once for each hit in a text.
+/// Sink that repeats the rows of the input for each hit in a text.
 #[derive(Debug, Clone)]
 pub(crate) struct HitsSink {
-    /// Columns of the input that go on, with their names.
+    /// Input columns that are carried, with their names.
     pub payload: Vec<(Arc<dyn PhysicalExpr>, String)>,
-    /// What is searched, in lower case where it is to be.
+    /// The searched text, in lower case if required.
     pub text: Arc<dyn PhysicalExpr>,
     pub found: Found,
 }
@@ -34,12 +34,13 @@ impl PartialEq for HitsSink {
     }
 }
 
-/// The type of codes into so many values.
+/// The type of codes for `values` values.
 pub(crate) fn codes(values: usize) -> Ty {
     Ty::new(Repr::U32).within(0, values.max(1) as i128 - 1)
 }
 
-/// What a run must know: which columns of hits follow the payload, and how many words there are, and things that they say.
+/// Details for the run: the columns of hits that follow the payload, the number of words, and the number of values of
+/// `says`.
 #[derive(Debug, Clone)]
 pub(crate) struct LoweredHits {
     pub fields: Vec<HitField>,
@@ -48,7 +49,7 @@ pub(crate) struct LoweredHits {
 }
 
 impl HitsSink {
-    /// The nodes of payload and text, and the columns that leave.
+    /// The nodes of payload and text, and the output columns.
     ///
     /// # Errors
     /// Why one of them has no device form.

@@ -1,18 +1,18 @@
-//! Makes a row of each item of a list, and takes items apart that are structures: UNNEST of lists that never are a column, and of
-//! columns of lists (`flatten`).
+//! UNNEST of lists that never become a column, and of columns of lists (`flatten`): makes a row of each item, and
+//! splits items that are structures.
 //!
 //!   ProjectionExec: id, hit['word']          DeviceProjectExec: id@0, word@3
 //!     UnnestExec: hit                   ─►     DeviceUnnestExec: id@0, sentence, sentiment, word
 //!       ProjectionExec: id, f(text) as hit       …
 //!         …
 //!
-//! Lists      what a function finds in a text ([`Unnest::with`] tells which functions there are), and lists that are written out:
-//!            `[a, b, c]`, several of them beside each other, constant ones.
-//! NULL       in place of a text gives no row; UNNEST of texts that keeps NULLs stays on the CPU. An item that is NULL is a row.
+//! Lists      from functions that search a text ([`Unnest::with`] sets them), and lists that are written out, several
+//!            beside each other or constant: `[a, b, c]`.
+//! NULL       in place of a text gives no row; UNNEST of texts that keeps NULLs stays on the CPU. A NULL item is a row.
 //! Order      not promised.
-//! Memory     as `run` says of texts, and `each` of lists that are written out.
+//! Memory     as in `run` for texts, and in `each` for lists that are written out.
 //! Waits      for the number of items in the texts of each extent, in a first run.
-//! Stands for UnnestExec, with the projection below that makes the lists, and the one above that takes structures apart.
+//! Stands for UnnestExec, with the projection below that makes the lists, and the one above that splits structures.
 
 mod each;
 mod flatten;
@@ -44,11 +44,11 @@ use crate::program::contract::Cut;
 use crate::program::segments::{Open, Segments};
 use crate::reason::Reason;
 
-/// The rows of its input once for each item of their lists.
+/// Repeats the rows of its input for each item of their lists.
 #[derive(Debug, Clone)]
 pub struct DeviceUnnestExec {
     sink: ItemsSink,
-    /// What makes the lists, for EXPLAIN.
+    /// Expressions that make the lists, for EXPLAIN.
     lists: String,
     input: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
@@ -76,7 +76,7 @@ impl DisplayAs for DeviceUnnestExec {
 
 crate::node::device_node!(DeviceUnnestExec, execute: refuse);
 
-/// How the items are found.
+/// Sink for the items.
 #[derive(Debug, Clone, PartialEq)]
 enum ItemsSink {
     Hits(HitsSink),
@@ -100,7 +100,7 @@ impl ItemsSink {
         all
     }
 
-    /// The columns that leave.
+    /// The output columns.
     fn columns(
         &self,
         input: &[ColumnInfo],
@@ -123,14 +123,14 @@ impl ItemsSink {
     }
 }
 
-/// UNNEST: where it is placed, and how it becomes a sink.
+/// UNNEST: its placement, and its sink.
 #[derive(Debug, Clone, Default)]
 pub struct Unnest {
     functions: Vec<Arc<dyn ListFunction>>,
 }
 
 impl Unnest {
-    /// The operator for these functions. Added to a session it takes the place of the engine's own, which knows none.
+    /// The operator for these functions. Added to a session it replaces the engine's own, which has none.
     pub fn with(functions: Vec<Arc<dyn ListFunction>>) -> Self {
         Self { functions }
     }
@@ -155,7 +155,7 @@ impl Unnested {
         }
     }
 
-    /// All nodes stay on the CPU.
+    /// Leaves all nodes on the CPU.
     fn stay(&self, child: Placed, mut reason: Option<Reason>, to: &Placing<'_>) -> Result<Placed> {
         let mut placed = child;
         for node in self.nodes.iter().rev() {

@@ -1,11 +1,11 @@
-//! The nodes of a plan that are an UNNEST with a device form, and its columns over items instead of lists.
+//! Recognizes the nodes of a plan that are an UNNEST with a device form, and rewrites its columns over items.
 //!
 //!   ProjectionExec: id@0, hit@1['word']                              id@0, word@3
 //!     UnnestExec: columns id, hit                 ─►  columns id, sentence, sentiment, word
-//!       ProjectionExec: id@0, hits(text@1)                           id@0; what is searched: text@1
+//!       ProjectionExec: id@0, hits(text@1)                           id@0; searched: text@1
 //!
-//! Between  nodes that only move rows, limits of partitions above the UNNEST, and filters below it: DataFusion puts them above a
-//!          projection of fewer columns than its input has.
+//! Between  nodes that only move rows, limits of partitions above the UNNEST, and filters below it: DataFusion puts
+//!          them above a projection with fewer columns than its input.
 
 use std::sync::Arc;
 
@@ -32,22 +32,22 @@ use crate::placement::simplify::only_moves;
 
 /// An UNNEST with the projections around it.
 pub(super) struct Unnested {
-    /// What the lists are made of.
+    /// Input of the lists.
     pub input: Arc<dyn ExecutionPlan>,
-    /// From the topmost down to the projection that makes the list.
+    /// The nodes from the topmost down to the projection that makes the list.
     pub nodes: Vec<Arc<dyn ExecutionPlan>>,
     pub sink: ItemsSink,
     pub lists: String,
-    /// Payload and items.
+    /// Schema of payload and items.
     pub schema: SchemaRef,
-    /// The columns that leave, over these.
+    /// The output columns, over payload and items.
     pub above: Columns,
-    /// Rows that suffice.
+    /// Number of rows that suffice.
     pub fetch: Option<usize>,
 }
 
 impl Unnest {
-    /// The items that `node` makes rows of: an UNNEST, or the projection above one of structures.
+    /// The UNNEST at `node`: an UNNEST itself, or the projection above one of structures.
     pub(super) fn recognise(&self, node: &Arc<dyn ExecutionPlan>) -> Option<Unnested> {
         let Way { mut nodes, fetch, end } = Way::down(node)?;
         let unnest = end.downcast_ref::<UnnestExec>()?;
@@ -79,9 +79,9 @@ impl Unnest {
     }
 }
 
-/// The way from a projection, or from an UNNEST itself, down to the UNNEST.
+/// The path from a projection, or from an UNNEST itself, down to the UNNEST.
 struct Way {
-    /// All nodes on it, from the top.
+    /// All nodes on the path, from the top.
     nodes: Vec<Arc<dyn ExecutionPlan>>,
     /// The least limit among them.
     fetch: Option<usize>,
@@ -93,7 +93,7 @@ impl Way {
         let mut way = Self { nodes: vec![Arc::clone(node)], fetch: None, end: Arc::clone(node) };
         if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
             way.end = below_moves(projection.input(), &mut way.nodes)?;
-            // A limit of each partition is one of all, and a projection keeps the number of rows.
+            // A limit of each partition limits all rows, and a projection keeps the number of rows.
             while let Some(limit) = way.end.downcast_ref::<LocalLimitExec>() {
                 way.fetch = Some(way.fetch.map_or(limit.fetch(), |fetch| fetch.min(limit.fetch())));
                 way.end = below_moves(&Arc::clone(limit.input()), &mut way.nodes)?;
@@ -106,7 +106,7 @@ impl Way {
 /// Columns with their names.
 pub(super) type Columns = Vec<(Arc<dyn PhysicalExpr>, String)>;
 
-/// What lies below an UNNEST: the columns of a projection, over its input.
+/// The projection below an UNNEST: its columns, over its input.
 struct Below {
     columns: Columns,
     fields: Vec<FieldRef>,
@@ -114,7 +114,7 @@ struct Below {
 }
 
 impl Below {
-    /// The projection below `plan`. A filter above it, of columns that it only passes on, goes below it.
+    /// The projection below `plan`. A filter above it, of columns that it only passes on, moves below it.
     fn of(plan: &Arc<dyn ExecutionPlan>, nodes: &mut Vec<Arc<dyn ExecutionPlan>>) -> Option<Self> {
         let plan = below_moves(plan, nodes)?;
         if let Some(filter) = plan.downcast_ref::<FilterExec>() {
@@ -136,7 +136,7 @@ impl Below {
         })
     }
 
-    /// An expression over these columns, over the input; `None` if it reads one that is computed.
+    /// An expression over these columns, rewritten over the input; `None` if it reads a computed column.
     fn passed_on(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<Arc<dyn PhysicalExpr>> {
         let mut computed = false;
         let passed_on = Arc::clone(expr).transform_down(|part| {
@@ -152,7 +152,7 @@ impl Below {
         passed_on.data().ok().filter(|_| !computed)
     }
 
-    /// The columns beside the lists, which keep their places in the rows of `unnest`, and their fields.
+    /// The columns beside the lists, which keep their positions in the rows of `unnest`, and their fields.
     fn payload(&self, unnest: &UnnestExec, lists: &[usize]) -> Option<(Columns, Vec<FieldRef>)> {
         let (mut columns, mut fields, unnested) = (vec![], vec![], unnest.schema());
         for (index, (column, field)) in self.columns.iter().zip(&self.fields).enumerate() {
@@ -166,7 +166,7 @@ impl Below {
     }
 }
 
-/// The first node from `plan` down that does not only move rows; it and those that do go to `nodes`.
+/// The first node from `plan` down that does more than move rows; appends it, and the nodes above it, to `nodes`.
 fn below_moves(
     plan: &Arc<dyn ExecutionPlan>,
     nodes: &mut Vec<Arc<dyn ExecutionPlan>>,
@@ -190,13 +190,13 @@ fn called(
     Some(Arc::new(ScalarFunctionExpr::try_new(function, arguments, schema, options).ok()?))
 }
 
-/// Items as columns: those of the row but for the lists, then the items, or the fields of the only one.
+/// Items as columns: the columns of the row except the lists, then the items, or the fields of the only item.
 struct Flat {
     lists: Vec<usize>,
     payload: usize,
     names: Vec<String>,
     structures: bool,
-    /// Items still have the characters that words are without.
+    /// Items still contain the characters that words exclude.
     words: bool,
 }
 
@@ -237,12 +237,12 @@ impl Flat {
         }
     }
 
-    /// Where a column beside the lists lies.
+    /// Position of a column beside the lists.
     fn beside(&self, index: usize) -> usize {
         index - self.lists.iter().filter(|list| **list < index).count()
     }
 
-    /// An expression over the rows of an UNNEST, over these columns; `None` where it needs an item as a whole.
+    /// An expression over the rows of an UNNEST, rewritten over these columns; `None` if it needs a whole item.
     fn expression(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<Arc<dyn PhysicalExpr>> {
         let mut whole = false;
         let flat = Arc::clone(expr).transform_down(|part| {
@@ -276,7 +276,7 @@ impl Flat {
         Arc::new(Column::new(self.names.get(index).map_or("", String::as_str), index))
     }
 
-    /// Column `index` of an UNNEST whose items are no structures; words lose the characters that they are without.
+    /// Column `index` of an UNNEST whose items are no structures; removes the characters that words exclude.
     fn column(&self, index: usize) -> Option<Arc<dyn PhysicalExpr>> {
         let Some(list) = self.lists.iter().position(|list| *list == index) else {
             return Some(self.named(self.beside(index)));
@@ -289,7 +289,7 @@ impl Flat {
         called(unicode::translate(), vec![item, lit(DELETED), lit("")], &Schema::new(fields))
     }
 
-    /// The column that `get_field` of an item is.
+    /// The column for `get_field` of an item.
     fn field(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<usize> {
         let call = expr.downcast_ref::<ScalarFunctionExpr>()?;
         let [item, name] = call.args() else { return None };

@@ -1,11 +1,11 @@
-//! The hits of an extent's texts, or their sentences, or their words, while rows go by.
+//! Finds the hits in an extent's texts, or their sentences, or their words.
 //!
 //!   extent ─► payload, text ─ count ─► [2, 0, 1] ─ running sums ─► 3 hits
-//!                                                      └─ write ─► row, sentence, word, what it says ─ fetch ─► payload + hit
+//!                                                      └─ write ─► row, sentence, word, value ─ fetch ─► payload + hit
 //!
 //! NULL     has no hits.
-//! Order    of the rows, and of each row's hits, where one extent comes after the other.
-//! Memory   the extent's rows, and of up to 16,777,216 hits at a time 28 bytes and the columns that leave.
+//! Order    of the rows, and of each row's hits, if extents are processed one after the other.
+//! Memory   the extent's rows, and for up to 16,777,216 hits at a time 28 bytes each, and the output columns.
 //! Waits    for the number of hits of each extent, in a first run.
 
 use std::sync::atomic::Ordering;
@@ -32,7 +32,7 @@ use crate::program::failure::Failure;
 use crate::program::part::{Kept, Part};
 use crate::program::run::Run;
 
-/// The lexicon on the device, from the first extent on.
+/// Run with the lexicon on the device, from the first extent on.
 pub(crate) struct HitsRun {
     found: Found,
     lexicon: Mutex<Option<(DeviceView, Reservation)>>,
@@ -56,7 +56,7 @@ impl HitsRun {
         Ok(uploaded)
     }
 
-    /// The rows of `part` once for each of their hits.
+    /// Repeats the rows of `part` for each of their hits.
     async fn hits(&self, part: &Part, rest: ExtentRest<'_>) -> Result<Vec<Kept>, Failure> {
         let ExtentRest { segment, stream, .. } = rest;
         let (run, images) = (&segment.run, &segment.run.engine.images);
@@ -78,7 +78,7 @@ impl HitsRun {
         let (counts, _promise) = run.memory.take(bound as usize * 4, &run.tags.joins, stream)?;
         sentences::count(images, texts, counts.as_view(), stream)?;
         let sums = running_sums(run, counts.as_view(), &rows, bound, stream)?;
-        // Hits that are taken in several pieces are waited for.
+        // A count that takes several launches is awaited.
         let most = (MAX_BATCH_ROWS as u64).min(run.extent_rows() as u64);
         let (asked, control) = ((segment.index, Question::Hits), [sums.control()?]);
         let (words, assumed) = run.ask_below(asked, most, &control, rows_of_each, stream).await?;
@@ -115,7 +115,7 @@ impl SinkRun for HitsRun {
     }
 }
 
-/// The payload of each hit's row, and what the hit is, as dense columns.
+/// The payload of each hit's row, and the columns of the hit, as dense columns.
 fn with_payload(part: &Part, hits: &Hits, rows: ExtentRows, rest: ExtentRest<'_>) -> Result<Part, Failure> {
     let ExtentRest { segment, prepared, stream } = rest;
     let (run, lowered) = (&segment.run, &prepared.lowered);
@@ -142,7 +142,7 @@ fn with_payload(part: &Part, hits: &Hits, rows: ExtentRows, rest: ExtentRest<'_>
     Ok(Part::new(&buffer, layout, vec![]).arranged(&lowered.outputs, &lowered.at).promised(promise))
 }
 
-/// Payload of these forms by row number, then the columns of the hit that are wanted, in their order.
+/// Spec for payload of these forms by row number, followed by the requested columns of the hit.
 fn fetching(payload: &[ColumnSpec], hits: &LoweredHits) -> Result<PipelineSpec, GraphError> {
     let mut graph = Graph::new();
     let plain = |ty: Ty| ColumnSpec { physical: Physical::of(ty), has_base: false, ty };

@@ -1,10 +1,10 @@
-//! Window functions as data: what placement finds in DataFusion's nodes, and programs lower.
+//! Window functions as data: placement makes them from DataFusion's nodes, and programs lower them.
 //!
 //!   BoundedWindowAggExec: [sum(x), lag(y, 2)]   ──►   Function { calls, PARTITION BY, ORDER BY, frame }
 //!
-//! Asked    DataFusion tells neither whether a function skips NULLs nor whether it is reversed. Its evaluator, given a few rows, shows
-//!          both.
-//! Refused  what has no device form, with a reason.
+//! Probed   DataFusion exposes neither whether a function skips NULLs nor whether it is reversed. Its evaluator,
+//!          applied to a few rows, shows both.
+//! Refused  functions without a device form, with a reason.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -28,23 +28,23 @@ use crate::operator::aggregate::describe::percentile;
 use crate::operator::aggregate::ordered::{self, Ordered};
 use crate::reason::Reason;
 
-/// A row of a frame further from its end than this stays on the CPU.
+/// Maximum distance of NTH_VALUE's row from the end of its frame; beyond it the function stays on the CPU.
 const MOST_NTH: i64 = 1 << 16;
 
 /// One window function.
 #[derive(Debug, Clone)]
 pub struct Function {
-    /// As DataFusion's plans print it: the name of its column.
+    /// Name of its column, as DataFusion's plans print it.
     pub name: String,
     pub data_type: DataType,
     pub call: Call,
     pub partition: Vec<Arc<dyn PhysicalExpr>>,
-    /// Without keys of the partition, and each once.
+    /// Without keys of the partition, and without repeated keys.
     pub order: Vec<PhysicalSortExpr>,
     pub frame: FrameOf,
 }
 
-/// What a function does.
+/// Kind of a window function.
 #[derive(Debug, Clone)]
 pub enum Call {
     Rank(Ranking),
@@ -61,25 +61,25 @@ pub enum Call {
     },
 }
 
-/// What an aggregate is told beside its argument.
+/// Constant argument of an aggregate.
 #[derive(Debug, Clone)]
 pub enum Constant {
-    /// `percentile_cont`: which part of the values lies below, from 0 to 1.
+    /// `percentile_cont`: the fraction of the values below, from 0 to 1.
     Percentile(f64),
-    /// `string_agg`: what comes between two texts.
+    /// `string_agg`: the separator.
     Between(String),
 }
 
-/// Which row's value is taken.
+/// Row whose value is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
-    /// So many rows further on in the partition.
+    /// Number of rows ahead in the partition.
     Row(i64),
-    /// From the first row of the frame, which is 1, or from the last, which is -1.
+    /// Number in the frame: from the first row, which is 1, or from the last, which is -1.
     Frame(i64),
 }
 
-/// A frame as SQL has it.
+/// A frame as in SQL.
 #[derive(Debug, Clone)]
 pub struct FrameOf {
     pub units: Units,
@@ -97,7 +97,7 @@ pub enum Edge {
 }
 
 impl Function {
-    /// What `expr` asks for.
+    /// Describes `expr`.
     ///
     /// # Errors
     /// Why it has no device form.
@@ -131,13 +131,13 @@ impl Function {
         }
     }
 
-    /// Every expression over the input.
+    /// All expressions over the input.
     pub fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {
         let order = self.order.iter().map(|key| Arc::clone(&key.expr));
         self.arguments().into_iter().chain(self.partition.iter().cloned()).chain(order).collect()
     }
 
-    /// How many keys of `sort` tell its partitions apart, and how many its peers, if rows in that order are in its own.
+    /// Numbers of keys of `sort` that define its partitions, and its peers; `None` if its rows need another order.
     pub fn keys_in(&self, sort: &[PhysicalSortExpr]) -> Option<(usize, usize)> {
         let mut partition: Vec<&Arc<dyn PhysicalExpr>> = Vec::new();
         for key in &self.partition {
@@ -152,7 +152,7 @@ impl Function {
         fits.then_some((parts, parts + self.order.len()))
     }
 
-    /// An order in which it finds its rows: that of `found` where it serves.
+    /// An order for its rows: that of `found` if it fits.
     pub fn sort(&self, found: &[PhysicalSortExpr]) -> Vec<PhysicalSortExpr> {
         if let Some((_, peers)) = self.keys_in(found) {
             return found[..peers].to_vec();
@@ -217,7 +217,7 @@ fn call(expr: &Arc<dyn WindowExpr>) -> Result<Call, Reason> {
     if function.fun().name().starts_with("approx_") {
         return Err(refused(expr.name(), "the device approximates nothing in a window"));
     }
-    // DataFusion shows the filter of a window in its debug text alone.
+    // DataFusion shows the filter of a window only in its debug text.
     if !format!("{expr:?}").trim_end_matches([' ', '}']).ends_with("filter: None") {
         return Err(refused(expr.name(), "FILTER of a window is not shown to the device"));
     }
@@ -238,12 +238,12 @@ fn call(expr: &Arc<dyn WindowExpr>) -> Result<Call, Reason> {
     Ok(Call::Aggregate { function: Arc::new(function.clone()), arguments, constant })
 }
 
-/// Whether a function of distinct values has a device form: DataFusion takes values off the frame of few of them.
+/// Whether a function of distinct values has a device form: DataFusion removes values from the frames of few of them.
 fn distinct(expr: &Arc<dyn WindowExpr>, function: &AggregateFunctionExpr) -> Result<(), Reason> {
     let name = function.fun().name();
     let grows = expr.as_any().is::<PlainAggregateWindowExpr>();
     match name {
-        // What comes twice changes nothing.
+        // Repeated values change nothing.
         "min" | "max" | "bit_and" | "bit_or" | "bool_and" | "bool_or" => Ok(()),
         "count" => Ok(()),
         "sum" if grows || *function.field().data_type() == DataType::Int64 => Ok(()),
@@ -256,7 +256,7 @@ fn distinct(expr: &Arc<dyn WindowExpr>, function: &AggregateFunctionExpr) -> Res
     }
 }
 
-/// True unless another function has taken the name of one of DataFusion's.
+/// True only for DataFusion's functions.
 fn is_own(function: &WindowUDF) -> bool {
     static KNOWN: LazyLock<HashMap<String, TypeId>> = LazyLock::new(|| {
         all_default_window_functions().iter().map(|known| (known.name().to_string(), body(known))).collect()
@@ -299,7 +299,7 @@ fn of_rows(expr: &Arc<dyn WindowExpr>, function: &WindowUDFExpr) -> Result<Call,
             let number = match name {
                 "first_value" => 1,
                 "last_value" => -1,
-                // DataFusion takes NULL for 0.
+                // DataFusion treats NULL as 0.
                 _ => match literal(arguments.get(1)) {
                     Some(number) if number.is_null() => 0,
                     number => number.and_then(signed).ok_or_else(other)?,
@@ -312,7 +312,7 @@ fn of_rows(expr: &Arc<dyn WindowExpr>, function: &WindowUDFExpr) -> Result<Call,
     Ok(Call::Rank(ranking))
 }
 
-/// LAG and LEAD. Where their evaluator would look tells the direction, and whether NULLs count.
+/// LAG and LEAD. The range that their evaluator requests shows the direction, and whether NULLs count.
 fn shift(
     expr: &Arc<dyn WindowExpr>,
     evaluator: &mut dyn PartitionEvaluator,
@@ -321,7 +321,7 @@ fn shift(
     otherwise: Option<&Arc<dyn PhysicalExpr>>,
 ) -> Result<Call, Reason> {
     let (row, rows) = (1usize << 40, 1usize << 41);
-    // Further than any partition reaches there is no row, whether NULLs count or not.
+    // Beyond any partition there is no row, whether NULLs count or not.
     let far = by.unsigned_abs() > MAX_ROWS;
     let by = by.unsigned_abs().min(MAX_ROWS) as i64;
     let seen = evaluator.get_range(row, rows).map_err(|e| refused(expr.name(), e.strip_backtrace()))?;
@@ -349,8 +349,8 @@ fn shift(
     Ok(Call::Take { argument, from: From::Row(if lags { -by } else { by }), skips_nulls, otherwise })
 }
 
-/// LAG and LEAD by no row are the value itself. Where they skip NULLs, DataFusion puts something in the place of NULL, but only where it
-/// goes row by row.
+/// LAG and LEAD by 0 are the value itself. If they skip NULLs, DataFusion replaces NULL, but only when it evaluates row
+/// by row.
 fn own_row(expr: &Arc<dyn WindowExpr>, evaluator: &mut dyn PartitionEvaluator) -> Result<(), Reason> {
     let why = |e: DataFusionError| refused(expr.name(), e.strip_backtrace());
     let null = new_null_array(expr.field().map_err(why)?.data_type(), 1);
@@ -360,8 +360,8 @@ fn own_row(expr: &Arc<dyn WindowExpr>, evaluator: &mut dyn PartitionEvaluator) -
     }
 }
 
-/// FIRST_VALUE, LAST_VALUE and NTH_VALUE. What their evaluator makes of a few rows tells from which end it counts, and whether NULLs
-/// count.
+/// FIRST_VALUE, LAST_VALUE and NTH_VALUE. The result of their evaluator for a few rows shows from which end it counts,
+/// and whether NULLs count.
 fn nth(
     expr: &Arc<dyn WindowExpr>,
     evaluator: &dyn Fn() -> Result<Box<dyn PartitionEvaluator>, Reason>,
@@ -380,10 +380,10 @@ fn nth(
             _ => Err(refused(expr.name(), "it changes the type of its argument")),
         }
     };
-    // As many rows on either side of the one in the middle, which neither end counts to.
+    // Equally many rows on both sides of the middle row, which is the result from neither end.
     let rows: Vec<Option<i64>> = (0..=2 * far).map(Some).collect();
     let from_start = match evaluate(rows.clone())? {
-        // There is no row 0, as there is none beyond every partition.
+        // Row 0 does not exist, and neither does a row beyond every partition.
         None if far == 0 => {
             let from = From::Row(MAX_ROWS as i64);
             return Ok(Call::Take { argument, from, skips_nulls: false, otherwise: ScalarValue::Null });

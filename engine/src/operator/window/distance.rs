@@ -1,10 +1,11 @@
-//! Distances of RANGE frames, and the ends of the types that they are taken from.
+//! Distances of RANGE frames, and the limits of the types that they apply to.
 //!
 //!   key BIGINT 5000, 2592000000 PRECEDING ──► 5000 - 2592000000, within BIGINT      although every key fits 32 bits
 //!
-//! Unit     that of the key: days, or seconds to nanoseconds; of floats their bits.
-//! Limits   of the SQL type, never of the width in which values happen to lie. Days and times end with the calendar that adds
-//!          intervals to them (chrono's, from the year -262143 to 262142); nanoseconds end with their 64 bits before.
+//! Unit     that of the key: days, or seconds to nanoseconds; for floats their bits.
+//! Limits   of the SQL type, not of the width in which values are stored. Days and times end with the calendar that
+//!          adds intervals to them (chrono's, from the year -262143 to 262142); nanoseconds end earlier, with their 64
+//!          bits.
 
 use datafusion::arrow::datatypes::{DataType, IntervalDayTime, IntervalMonthDayNano, TimeUnit};
 use datafusion::common::ScalarValue;
@@ -17,7 +18,7 @@ use crate::expr::Value;
 const DAYS: (i128, i128) = (-96_465_292, 95_026_236);
 const SECONDS_A_DAY: i128 = 86_400;
 
-/// A distance from a key, in the key's unit; `None` where there is no form for it.
+/// A distance from a key, in the key's unit; `None` if it has no form.
 pub(super) fn distance(by: &ScalarValue, key: &Value, ty: Ty) -> Option<u64> {
     const DAY: i64 = 86_400_000;
     let positive = |by: i64| u64::try_from(by).ok();
@@ -67,7 +68,7 @@ fn nanoseconds_of(unit: TimeUnit) -> i64 {
     }
 }
 
-/// The least and the greatest value that a distance may lead to; `None` for types that no distance leaves, as floats.
+/// The least and the greatest value that a distance may lead to; `None` for types without limits, such as floats.
 pub(super) fn limits(data_type: &DataType) -> Option<Range> {
     match data_type {
         DataType::Date32 => Some(Range { low: DAYS.0, high: DAYS.1 }),

@@ -1,16 +1,18 @@
 //! DISTINCT in a window: each value counts once in a frame.
 //!
-//!   frame from the start of the partition     the first row of each value counts       ─┐ a validity, and the fold is that of all values
-//!   frame to its end                          the last row of each value counts        ─┘
-//!   any other                                 count or sum of all values, less what values that come twice make too much
+//!   frame from the partition's start     the first row of each value counts  ─┐ a validity, and the fold of all values
+//!   frame to its end                     the last row of each value counts   ─┘
+//!   any other frame                      count or sum of all values, less the excess of repeated values
 //!
-//! How    rows by (partition, value): beside each row is the one before or behind it with its value. Two of them are in the frames of
-//!        rows that follow one another, as the ends of frames only grow in a partition: a change where these rows begin, and one back
-//!        where they end. The sum of changes up to a row is what its result has too much.
-//! Cost   a sort by value, and two searches a row, whatever the frames hold.
-//! Lists  ARRAY_AGG in frames from the start of the partition, or to its end: rows that count are a list, in which NULL is one value.
-//! Which  COUNT and SUM to Int64 in any frame; SUM and AVG of others in frames from the start of the partition, as DataFusion has no more.
-//! Memory 28 bytes a row beside the sort and the states, while one function is computed.
+//! How    rows by (partition, value): each row has a neighbor, the row before or behind it with its value. Both are in
+//!        the frames of consecutive rows, because the ends of frames only grow in a partition: a change where these
+//!        rows begin, and one back where they end. The sum of changes up to a row is the excess of its result.
+//! Cost   a sort by value, and two searches per row, for any contents of the frames.
+//! Lists  ARRAY_AGG in frames from the start of the partition, or to its end: the rows that count are a list, in which
+//!        NULL is one value.
+//! Which  COUNT and SUM to Int64 in any frame; SUM and AVG of other types in frames from the start of the partition, as
+//!        in DataFusion.
+//! Memory 28 bytes per row beside the sort and the states, while one function is computed.
 //! Waits  never.
 
 use millpond_kernels::codegen::ir::{Physical, Range};
@@ -28,19 +30,19 @@ use crate::operator::window::run::{Held, Windows};
 use crate::program::failure::Failure;
 use crate::program::part::Part;
 
-/// How values are made to count once.
+/// Method of counting each value once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Once {
     /// The first row of each value counts.
     First,
-    /// The last one does.
+    /// The last row of each value counts.
     Last,
-    /// All do, and what is too much is taken off.
+    /// All rows count, and the excess is subtracted.
     Less,
 }
 
 impl Once {
-    /// What serves a frame.
+    /// The method for a frame.
     pub fn of(frame: &LoweredFrame) -> Once {
         match (frame.start, frame.end) {
             (Bound::Unbounded, _) => Once::First,
@@ -51,7 +53,7 @@ impl Once {
 }
 
 impl Windows<'_> {
-    /// Of each row the one before or behind it with the same value, which makes values count `once`; NULL is one where `nulls`.
+    /// For each row its neighbor with the same value, by which values count `once`; NULL is a value if `nulls` is set.
     pub(super) async fn near(
         &self,
         (window, positions): (&Window<'_>, &Positions),
@@ -79,7 +81,7 @@ impl Windows<'_> {
         Ok(near)
     }
 
-    /// The validity of the values that count, of those that `validity` has.
+    /// The validity of the values that count, among those that `validity` has.
     pub(super) fn firsts(
         &self,
         window: &Window<'_>,
@@ -94,7 +96,7 @@ impl Windows<'_> {
         Ok(firsts)
     }
 
-    /// Takes off `out`, which counts or adds up all values of `of`, what is there more than once.
+    /// Subtracts the excess of repeated values from `out`, which counts or sums all values of `of`.
     pub(super) fn less(
         &self,
         (window, positions): (&Window<'_>, &Positions),

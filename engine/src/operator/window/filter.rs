@@ -1,11 +1,11 @@
-//! FILTER of a window function, as a part of its argument.
+//! FILTER of a window function, moved into its argument.
 //!
 //!   sum(x) FILTER (WHERE p) OVER w   ──►   sum(CASE WHEN p THEN x END) OVER w AS "sum(x) FILTER (WHERE p) …"
 //!
-//! Why    DataFusion's physical window functions do not show their filter to others.
-//! Which  DataFusion's own that pass over NULL, array_agg where it ignores NULLs or its column has none: of a column or a literal, so that
-//!        nothing is computed that was not computed before, and errors stay what they were. Others keep their filter, and stay on
-//!        the CPU.
+//! Why    DataFusion's physical window functions do not expose their filter.
+//! Which  functions of DataFusion that skip NULL, and array_agg if it ignores NULLs or its column has none: over a
+//!        column or a literal, so that no new expression is computed, and errors do not change. Others keep their
+//!        filter, and stay on the CPU.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::logical_walk::any;
 use crate::operator::window::pairs::statistic;
 use crate::options::MillpondOptions;
 
-/// Puts filters of windows into arguments.
+/// Moves filters of windows into arguments.
 #[derive(Debug)]
 pub(crate) struct FilterInArgument;
 
@@ -30,7 +30,7 @@ impl OptimizerRule for FilterInArgument {
         "millpond_filter_in_window_argument"
     }
 
-    /// The rule walks the plan itself: DataFusion's walk would make every node anew, and most plans have no window.
+    /// The rule walks the plan itself: DataFusion's walk would rebuild every node, and most plans have no window.
     fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         let options = config.options();
         let enabled = options.extensions.get::<MillpondOptions>().is_some_and(|options| options.enabled);
@@ -54,12 +54,12 @@ impl OptimizerRule for FilterInArgument {
     }
 }
 
-/// True for windows with a FILTER that may go into an argument.
+/// True for windows with a FILTER that can move into an argument.
 fn has_filter(window: &Window) -> bool {
     window.window_expr.iter().any(|expr| filtered(expr, window.input.schema()).is_some())
 }
 
-/// The function of a window expression whose filter may go into its argument.
+/// The function of a window expression whose filter can move into its argument.
 fn filtered<'e>(expr: &'e Expr, schema: &DFSchema) -> Option<&'e WindowFunction> {
     let expr = match expr {
         Expr::Alias(alias) => alias.expr.as_ref(),
@@ -88,7 +88,7 @@ fn filtered<'e>(expr: &'e Expr, schema: &DFSchema) -> Option<&'e WindowFunction>
             | "string_agg"
     ) || statistic(aggregate.name()).is_some();
     let params = &function.params;
-    // A list takes NULLs in, unless it is told not to; where there are none, it may be told so.
+    // A list includes NULLs, unless it ignores them; if its column has none, it may ignore them.
     let skips_null = aggregate.name() == "array_agg"
         && (params.null_treatment == Some(NullTreatment::IgnoreNulls)
             || matches!(params.args.as_slice(), [argument] if argument.nullable(schema).is_ok_and(|nullable| !nullable)));
@@ -103,7 +103,7 @@ fn is_plain(expr: &Expr) -> bool {
     expr.exists(other).is_ok_and(|other| !other)
 }
 
-/// The same under its name, with the filter in its argument.
+/// The function under its name, with the filter in its argument.
 fn without_filter(expr: Expr, schema: &DFSchema) -> Result<Expr> {
     let Some(function) = filtered(&expr, schema) else { return Ok(expr) };
     let mut function = function.clone();
@@ -121,7 +121,7 @@ fn without_filter(expr: Expr, schema: &DFSchema) -> Result<Expr> {
     Ok(Expr::WindowFunction(Box::new(function)).alias(name))
 }
 
-/// For a session with a device.
+/// The rule, for a session with a device.
 pub(crate) fn rule() -> Arc<dyn OptimizerRule + Send + Sync> {
     Arc::new(FilterInArgument)
 }

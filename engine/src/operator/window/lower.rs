@@ -1,10 +1,10 @@
-//! Window functions in the kernels' language: dense columns, then arguments, then the keys that sort; and what the run makes of them.
+//! Window functions as a sink: dense columns, then arguments, then sort keys; and the details for its run.
 //!
 //!   written    [ columns of the input │ arguments │ keys ]
-//!   given      [ columns of the input │ a column for each function ]
+//!   output     [ columns of the input │ a column for each function ]
 //!
-//! Strings    that are codes compare by rank, in keys as in MIN and MAX. Texts without a dictionary are sorted and taken; of their MIN
-//!            and MAX there is none here.
+//! Strings    with codes compare by rank, in keys as in MIN and MAX. Texts without a dictionary are sorted and taken;
+//!            they have no MIN and MAX here.
 //! Distances  of RANGE frames are integers in the unit of the key, or floats.
 
 use std::sync::Arc;
@@ -33,22 +33,22 @@ use crate::program::contract::{Sink, SinkRun};
 use crate::program::lower::{LoweredSink, SegmentLowering};
 use crate::reason::Reason;
 
-/// Digits of a decimal whose average may be taken: the sum of all rows that a window takes, scaled, stays within 128 bits.
+/// Maximum digits of a decimal for AVG: the scaled sum of all rows that a window takes stays within 128 bits.
 const MOST_AVERAGED_DIGITS: u8 = 24;
 
-/// Rows with a column for each function, in an order that all of them share.
+/// Sink of rows with a column for each function, in an order that all functions share.
 #[derive(Debug, Clone)]
 pub(crate) struct WindowSink {
     pub sort: Vec<PhysicalSortExpr>,
     pub functions: Arc<Vec<Function>>,
 }
 
-/// What a window's run must know.
+/// Details for a window's run.
 #[derive(Debug, Clone)]
 pub(crate) struct LoweredWindow {
-    /// So many columns are put in order: those of the input, and arguments.
+    /// Number of columns to be ordered: those of the input, and arguments.
     pub ordered: usize,
-    /// Of these so many are the input's.
+    /// Number of input columns among them.
     pub inputs: usize,
     pub sort: Vec<SortedBy>,
     pub functions: Vec<LoweredFunction>,
@@ -57,14 +57,14 @@ pub(crate) struct LoweredWindow {
 /// One function, and its result's type.
 #[derive(Debug, Clone)]
 pub(crate) struct LoweredFunction {
-    /// So many keys tell partitions apart, and so many peers.
+    /// Number of leading sort keys that define partitions, and peers.
     pub partition: usize,
     pub peers: usize,
     pub work: Work,
     pub ty: Ty,
 }
 
-/// What is computed; columns are numbers among those that are put in order.
+/// Computation of a function; columns are positions among those to be ordered.
 #[derive(Debug, Clone)]
 pub(crate) enum Work {
     Rank(Ranking),
@@ -80,17 +80,17 @@ pub(crate) enum Work {
         dictionary: Option<DictionaryId>,
         operation: Operation,
         frame: LoweredFrame,
-        /// Of distinct values.
+        /// For distinct values.
         once: Option<LoweredOnce>,
     },
-    /// The rows of a frame, which lead to the items of a column.
+    /// The rows of a frame, which refer to the items of a column.
     List {
         column: usize,
         skips_nulls: bool,
         frame: LoweredFrame,
         id: DictionaryId,
         item: ColumnInfo,
-        /// Of distinct values.
+        /// For distinct values.
         once: Option<LoweredOnce>,
     },
     Percentile(LoweredPercentile),
@@ -98,11 +98,11 @@ pub(crate) enum Work {
     Text(LoweredText),
 }
 
-/// How the values of a column are made to count once.
+/// Method of counting each value of a column once.
 #[derive(Debug, Clone)]
 pub(crate) struct LoweredOnce {
     pub how: Once,
-    /// The column, as what sorts.
+    /// The column as a sort key.
     pub value: SortedBy,
 }
 
@@ -111,16 +111,16 @@ pub(crate) struct LoweredFrame {
     pub units: Units,
     pub start: Bound,
     pub end: Bound,
-    /// Of distances.
+    /// For distances.
     pub key: Option<LoweredKey>,
 }
 
-/// The key that distances are taken from.
+/// The key that distances apply to.
 #[derive(Debug, Clone)]
 pub(crate) struct LoweredKey {
     pub column: usize,
     pub descending: bool,
-    /// The ends of its SQL type.
+    /// Limits of its SQL type.
     pub limits: Option<Range>,
 }
 
@@ -142,7 +142,7 @@ impl Sink for WindowSink {
     }
 }
 
-/// Lowers `functions` beside the columns that `nodes` are; gives what is written, and the functions' columns.
+/// Lowers `functions` beside the columns `nodes`; also returns the nodes to write, and the functions' columns.
 pub(crate) fn lower(
     lowering: &mut Lowering<'_>,
     scope: &Scope,
@@ -180,7 +180,7 @@ pub(crate) fn lower(
     Ok((window, columns.nodes, outputs))
 }
 
-/// The columns that are written, as far as they were asked for.
+/// The columns to write, as far as they were requested.
 pub(super) struct Columns<'a, 'd> {
     pub(super) lowering: &'a mut Lowering<'d>,
     pub(super) scope: &'a Scope,
@@ -188,7 +188,7 @@ pub(super) struct Columns<'a, 'd> {
 }
 
 impl Columns<'_, '_> {
-    /// The column of an expression; one that is there already is not written twice.
+    /// The column of an expression; an existing column is not written twice.
     pub(super) fn add(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<(usize, Value), Reason> {
         let value = self.lowering.lower(expr, self.scope)?;
         Ok((self.written(value.node), value))
@@ -207,7 +207,7 @@ impl Columns<'_, '_> {
         self.lowering.graph.ty(value.node)
     }
 
-    /// What a function does, and the form of its result.
+    /// The computation of a function, and the form of its result.
     fn work(&mut self, function: &Function) -> Result<(Work, Form), Reason> {
         match &function.call {
             Call::Rank(ranking) => {
@@ -398,7 +398,7 @@ impl Columns<'_, '_> {
 }
 
 impl LoweredFunction {
-    /// True where the order of its rows decides the last bits.
+    /// True if the order of its rows affects the last bits.
     pub fn adds_floats(&self) -> bool {
         use Operation::{Deviation, Mean, SumFloats, Variance};
         match &self.work {
@@ -416,12 +416,12 @@ impl LoweredFrame {
     }
 }
 
-/// True for numbers, in whose order their values on the device are.
+/// True for numbers whose values on the device sort in their order.
 fn has_order(data_type: &DataType) -> bool {
     number_repr(data_type).is_some() || *data_type == DataType::Float16
 }
 
-/// True for numbers so small that a window has not the rows for their sum to leave 64 bits.
+/// True for numbers so small that a window has too few rows for their sum to exceed 64 bits.
 fn sum_fits(of: Ty) -> bool {
     of.bounds().is_some_and(|Range { low, high }| low.unsigned_abs().max(high.unsigned_abs()) <= 1 << 32)
 }
@@ -431,7 +431,7 @@ fn counts() -> Form {
     Form::Plain(Ty::new(Repr::I64).within(0, 1 << 31))
 }
 
-/// What an aggregate of one argument does, and the form of its result.
+/// The operation of an aggregate of one argument, and the form of its result.
 fn operation(function: &Function, name: &str, value: &Value, ty: Ty) -> Result<(Operation, Form), Reason> {
     if name == "count" {
         return Ok((Operation::Count, counts()));
@@ -491,7 +491,7 @@ fn operation(function: &Function, name: &str, value: &Value, ty: Ty) -> Result<(
     })
 }
 
-/// A type with room for one more value; `None` where its values would lie otherwise.
+/// A type with room for one more value; `None` if its memory form would change.
 fn with_value(ty: Ty, bits: u128) -> Option<Ty> {
     let one = Range { low: bits as i128, high: bits as i128 };
     let mut with = Ty::new(ty.repr).nullable(true);
@@ -501,7 +501,7 @@ fn with_value(ty: Ty, bits: u128) -> Option<Ty> {
     (Physical::of(with) == Physical::of(ty)).then_some(with)
 }
 
-/// A literal as it lies in a column.
+/// Bits of a literal as stored in a column.
 fn bits(value: &ScalarValue) -> Option<u128> {
     Some(match value {
         ScalarValue::Boolean(Some(v)) => u128::from(*v),

@@ -1,10 +1,10 @@
-//! Windows right above one another as one, where one order serves them all.
+//! Merges adjacent windows, if one order serves both.
 //!
 //!   DeviceWindowExec c: sort a          DeviceProjectExec: the same columns
 //!     DeviceProjectExec: columns    ►     DeviceWindowExec b, c: sort a, x
 //!       DeviceWindowExec b: sort a, x
 //!
-//! Which   neither reads the other's results, and the order of one is that of the other, or begins with it.
+//! Which   windows that do not read each other's results, with equal orders, or one that begins with the other.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::operator::project::DeviceProjectExec;
 use crate::operator::window::DeviceWindowExec;
 use crate::operator::window::describe::{Call, Function};
 
-/// What stands for `functions` over `input`, which is a window, as `node` would; and in which order its rows leave.
+/// Replaces `functions` over `input`, which is a window, with the output of `node`; also returns the order of its rows.
 pub(super) fn merged(
     functions: &[Function],
     sort: &[PhysicalSortExpr],
@@ -60,7 +60,7 @@ pub(super) fn merged(
     Some((Arc::new(project), order))
 }
 
-/// A window below projections that do no more than choose columns, and which of its columns each of theirs is.
+/// A window below projections that only select columns, and the window's column for each of theirs.
 fn window_below(plan: &Arc<dyn ExecutionPlan>) -> Option<(&DeviceWindowExec, Vec<usize>)> {
     let mut plan = plan;
     let mut chosen: Vec<usize> = (0..plan.schema().fields().len()).collect();
@@ -75,7 +75,7 @@ fn window_below(plan: &Arc<dyn ExecutionPlan>) -> Option<(&DeviceWindowExec, Vec
     }
 }
 
-/// A key over the columns at `places`, of which `given` are the names; `None` where it reads another.
+/// A key over the columns at `places`, with the names of `given`; `None` if it reads another column.
 fn above(key: &PhysicalSortExpr, places: &[usize], given: &Schema) -> Option<PhysicalSortExpr> {
     let column = key.expr.downcast_ref::<Column>()?;
     let place = places.iter().position(|place| *place == column.index())?;
@@ -83,14 +83,14 @@ fn above(key: &PhysicalSortExpr, places: &[usize], given: &Schema) -> Option<Phy
     Some(PhysicalSortExpr { expr, options: key.options })
 }
 
-/// Columns of a window's input, by the numbers that they have above it.
+/// Columns of a window's input, by their numbers above the window.
 struct Columns<'a> {
     schema: Arc<Schema>,
     chosen: &'a [usize],
 }
 
 impl Columns<'_> {
-    /// The same expression over the input; `None` where it reads a result of the window.
+    /// The expression over the input; `None` if it reads a result of the window.
     fn expr(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<Arc<dyn PhysicalExpr>> {
         let mut inside = true;
         let moved = Arc::clone(expr).transform_up(|part| {

@@ -8,15 +8,16 @@
 //!       Scan                                        SortExec a, b
 //!                                                     Scan
 //!
-//! NULL     as each function has it; NULLs of a key are one partition, and peers.
-//! Order    the rows leave sorted by partition and order; ties in no particular order, as in the CPU node over its sort.
-//! Shared   windows right above one another share a sort where one order serves all; sorts that were there for them alone vanish.
+//! NULL     as in each function; NULLs of a key are one partition, and peers.
+//! Order    the rows leave sorted by partition and order; ties in no particular order, as in the CPU node over its
+//!          sort.
+//! Shared   adjacent windows share a sort if one order serves all; sorts that served only them are removed.
 //! DISTINCT values count once in a frame; see `distinct.rs`.
-//! More     percentiles, statistics of pairs, joined texts: `percentile.rs`, `pairs.rs`, `texts.rs`.
-//! Lists    of array_agg are where a frame begins and how many rows it has: nothing is copied before the result.
-//! Floats   a frame's sum, average or variance is that of its rows, not a running difference as DataFusion's: where that loses digits or
-//!          becomes NaN, this does not.
-//! Memory   the materialised input, once more as one, once more in order beside the results; see `run`.
+//! More     percentiles, statistics of pairs, concatenated texts: `percentile.rs`, `pairs.rs`, `texts.rs`.
+//! Lists    of array_agg are the start and the number of rows of a frame: nothing is copied before the result.
+//! Floats   a frame's sum, average or variance is computed from its rows, not as a running difference as in DataFusion,
+//!          which may lose digits or become NaN.
+//! Memory   the materialised input, a packed copy, and a sorted copy beside the results; see `run`.
 //! Limit    fewer than 2³¹ rows, 16 keys.
 //! Stands for WindowAggExec and BoundedWindowAggExec, and with a filter above it for PartitionedTopKExec (`top.rs`).
 
@@ -58,10 +59,10 @@ use crate::reason::Reason;
 /// Window functions on the device.
 #[derive(Debug, Clone)]
 pub struct DeviceWindowExec {
-    /// The order of all functions; none where rows stay in the order in which they are.
+    /// The order of all functions; empty if rows keep their order.
     sort: Vec<PhysicalSortExpr>,
     functions: Arc<Vec<Function>>,
-    /// The input was in an order, and no function asks for another.
+    /// The order of the input, if no function needs another one.
     keeps: Option<LexOrdering>,
     input: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
@@ -104,7 +105,7 @@ impl DisplayAs for DeviceWindowExec {
 
 crate::node::device_node!(DeviceWindowExec, execute: refuse);
 
-/// Windows: where they are placed, and how they become sinks.
+/// Windows: their placement, and their sinks.
 #[derive(Debug)]
 pub(crate) struct Windows;
 
@@ -141,7 +142,8 @@ fn functions_of(node: &dyn ExecutionPlan) -> Option<FunctionsOver<'_>> {
     node.downcast_ref::<BoundedWindowAggExec>().map(|window| (window.window_expr(), window.input()))
 }
 
-/// A window sorts for itself, so that its input may lose its order; without keys it keeps that of its input.
+/// Places a window. It sorts its rows itself, so that its input may lose its order; without keys it keeps that of its
+/// input.
 fn place(
     node: &Arc<dyn ExecutionPlan>,
     functions: &[Arc<dyn WindowExpr>],
@@ -165,7 +167,7 @@ fn place(
         let child = to.after_limit(child)?;
         match to.tree(&child).and_then(|tree| judge(node, &functions, sort.clone(), &tree, to)) {
             Ok(tree) => return Ok(Placed::Device(tree)),
-            // On the CPU the window needs the order that is there for it.
+            // On the CPU the window needs the order that was made for it.
             Err(reason) => {
                 let child = to.in_order(|| to.place(input))?;
                 return to.stay(node, vec![child], Some(reason));
@@ -206,7 +208,8 @@ fn judge(
     };
     let kept = match (node.properties().output_ordering(), &order) {
         (None, _) => true,
-        // Beyond its own keys, DataFusion counts on results that grow in the order in which they were made: the rows leave in it.
+        // Beyond its own keys, DataFusion relies on results that grow in the order of their computation: the rows leave
+        // in it.
         (Some(wanted), Some(order)) => {
             let made = |key: &PhysicalSortExpr| {
                 key.expr.downcast_ref::<Column>().is_some_and(|column| column.index() >= input.columns.len())
@@ -219,7 +222,7 @@ fn judge(
     if kept { Ok(tree) } else { to.restore_order(node, tree) }
 }
 
-/// The columns that `functions` give over `input`.
+/// The columns of `functions` over `input`.
 fn results(
     functions: &[Function],
     sort: &[PhysicalSortExpr],

@@ -1,12 +1,12 @@
 //! Statistics of pairs in a window: covariance, correlation and regression, over a tree of states.
 //!
-//!   f(y, x)      states of 8 pairs, of 64, of 512 …: their number, means, and sums of squares and products about the means
-//!   frame        at most 14 states of each level, put together
+//!   f(y, x)      states of 8 pairs, of 64, of 512 …: counts, means, and sums of squares and products about the means
+//!   frame        at most 14 states of each level, combined
 //!
-//! NULL    a pair counts where both are valid; statistics of too few are NULL, as DataFusion's.
-//! Floats  a frame's statistic is that of its pairs. DataFusion takes off what leaves a frame, so that of a sliding frame of equal values
-//!         a sum of squares may be left, and with it a slope that is none.
-//! Memory  6.9 bytes a row for the states, while one function is computed.
+//! NULL    a pair counts if both are valid; statistics of too few pairs are NULL, as in DataFusion.
+//! Floats  a frame's statistic is computed from its pairs. DataFusion subtracts what leaves a frame, so that in a
+//!         sliding frame of equal values a sum of squares may remain, and with it a meaningless slope.
+//! Memory  6.9 bytes per row for the states, while one function is computed.
 //! Waits   never.
 
 use std::sync::Arc;

@@ -1,15 +1,18 @@
-//! Medians and percentiles of frames: the k-th smallest of the rows of each.
+//! Medians and percentiles of frames: the k-th smallest value of each.
 //!
 //!   rows in order      30 │ 10 │ NULL │ 20        the rows by value: 1, 3, 0
 //!   wavelet matrix     of the ranks 2, 0, 1       a level for each bit of a rank
 //!   frame [0, 4)       3 values: number 1 is the row of rank 1, which is row 3: 20
 //!
-//! NULL     is no value, as what FILTER leaves out; a frame without values gives NULL.
-//! DISTINCT in frames from the start of the partition, or to its end: the first or last row of each value is one; see `distinct.rs`.
-//! Floats   in total order; what lies between two is computed as in `aggregate/ranked.rs`.
-//! Shared   functions of one argument next to each other share its matrix.
-//! Cost     a sort by value, and a search a row through as many levels as the number of rows has bits, whatever the frames hold.
-//! Memory   a quarter of a byte for each row and level, 12 bytes a row beside the sort, 8 more while the matrix is made.
+//! NULL     is not a value, nor is a value that FILTER drops; a frame without values gives NULL.
+//! DISTINCT in frames from the start of the partition, or to its end: the first or last row of each value is one; see
+//!          `distinct.rs`.
+//! Floats   in total order; interpolated as in `aggregate/ranked.rs`.
+//! Shared   adjacent functions of one argument share its matrix.
+//! Cost     a sort by value, and a search per row through as many levels as the number of rows has bits, for any
+//!          contents of the frames.
+//! Memory   a quarter of a byte for each row and level, 12 bytes per row beside the sort, 8 more while the matrix is
+//!          built.
 //! Waits    never.
 
 use std::sync::Arc;
@@ -36,7 +39,7 @@ use crate::reason::Reason;
 /// A median or percentile.
 #[derive(Debug, Clone)]
 pub(crate) struct LoweredPercentile {
-    /// The argument's column, as what sorts.
+    /// The argument's column, as a sort key.
     pub value: SortedBy,
     pub place: Place,
     pub frame: LoweredFrame,
@@ -44,7 +47,7 @@ pub(crate) struct LoweredPercentile {
 }
 
 impl Columns<'_, '_> {
-    /// MEDIAN and PERCENTILE_CONT; the former where there is no `percentile`.
+    /// MEDIAN and PERCENTILE_CONT; MEDIAN if `percentile` is `None`.
     pub(super) fn percentile(
         &mut self,
         function: &Function,
@@ -86,7 +89,7 @@ pub(super) struct KeptMatrix {
     _order: Reservation,
 }
 
-/// What a matrix is of: a column, and how its values count once in which partitions.
+/// Key of a matrix: a column, and how its values count once in which partitions.
 #[derive(PartialEq, Eq)]
 struct ArgumentOf {
     column: usize,
@@ -101,14 +104,14 @@ impl ArgumentOf {
 }
 
 impl KeptMatrix {
-    /// True if it is that of the argument of `function`.
+    /// True if it is the matrix of the argument of `function`.
     pub fn serves(&self, function: &LoweredFunction) -> bool {
         matches!(&function.work, Work::Percentile(percentile) if ArgumentOf::new(percentile, function) == self.of)
     }
 }
 
 impl Windows<'_> {
-    /// Writes a median or percentile of each frame; `kept` is the matrix of its argument, or will be.
+    /// Writes a median or percentile of each frame; `kept` holds the matrix of its argument afterwards.
     pub(super) async fn percentile(
         &self,
         (window, positions): (&Window<'_>, &Positions),

@@ -1,11 +1,11 @@
-//! Runs windows: rows in order, where partitions and peers begin, then a column for each function.
+//! Runs windows: sorted rows, the starts of partitions and peers, then a column for each function.
 //!
-//!   parts ─ together ─► sort row numbers ─► fetch [ input │ arguments ] ──► heads ──► rank, take, fold ─► [ input │ results ]
+//!   parts ─ pack ─► sort row numbers ─► fetch [ input │ arguments ] ─► heads ─► rank, take, fold ─► input, results
 //!
-//! Memory   the parts once more as one, once more in order beside the results, 16 bytes a row for each pair of partition and order,
-//!          and 4.6 bytes a row for the states of an aggregate while it is computed; for more, see `distinct.rs`, `percentile.rs` and
-//!          `texts.rs`.
-//! Waits    for the bytes of joined texts, otherwise never: the number of rows stays on the device.
+//! Memory   a packed copy of the parts, a sorted copy beside the results, 16 bytes per row for each pair of partition
+//!          and order, and 4.6 bytes per row for the states of an aggregate while it is computed; for more, see
+//!          `distinct.rs`, `percentile.rs` and `texts.rs`.
+//! Waits    for the bytes of concatenated texts, otherwise never: the number of rows stays on the device.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -34,7 +34,7 @@ use crate::program::failure::Failure;
 use crate::program::given::Given;
 use crate::program::part::{Kept, Part};
 
-/// The rows of a window: parts of them, until all are there.
+/// The rows of a window, in parts until all rows are kept.
 pub(crate) struct WindowRun;
 
 impl SinkRun for WindowRun {
@@ -65,7 +65,7 @@ impl SinkRun for WindowRun {
     }
 }
 
-/// Memory of a run, and what was promised for it.
+/// Memory of a run, with its reservation.
 pub(super) type Held = (DeviceBuffer, Reservation);
 
 /// The functions of one segment.
@@ -109,7 +109,7 @@ impl Windows<'_> {
         Ok(ordered.arranged(&prepared.lowered.outputs, &at))
     }
 
-    /// The numbers of the rows in order.
+    /// The row numbers in order.
     async fn order(&self, part: &Part) -> Result<(ExtentInput, Reservation), Failure> {
         if !self.lowered.sort.is_empty() {
             return order_rows(self.segment, part, &self.lowered.sort, None, self.stream).await;
@@ -123,7 +123,7 @@ impl Windows<'_> {
         Ok((window.identity(order.as_view())?, promise))
     }
 
-    /// Where partitions and peers are.
+    /// The positions of partitions and peers.
     async fn heads(
         &self,
         window: &Window<'_>,
@@ -238,7 +238,7 @@ impl Windows<'_> {
         Ok(())
     }
 
-    /// Which rows of a column are not NULL, where the others do not count.
+    /// The rows of a column that are not NULL, if only these count.
     pub(super) fn counted(
         &self,
         window: &Window<'_>,
@@ -278,7 +278,7 @@ pub(super) fn column(ordered: &Part, index: usize) -> Result<Column, Failure> {
     Ok(Column { values: view(&of.values)?, validity, physical: of.physical })
 }
 
-/// Where the column of a function is written.
+/// The output column of a function.
 fn out(of: &OutputColumn, buffer: &DeviceView) -> Result<Out, Failure> {
     let view = |range: &Range<usize>| buffer.view(range.clone());
     let validity = of.validity.as_ref().map(view).transpose()?;

@@ -1,13 +1,14 @@
-//! STRING_AGG of frames: parts of one text of all rows.
+//! STRING_AGG of frames: slices of one text of all rows.
 //!
-//!   rows in order       a │ bc │ NULL │ d         each behind what comes between two: -a │ -bc │ . │ -d
+//!   rows in order       a │ bc │ NULL │ d         each behind the separator: -a │ -bc │ . │ -d
 //!   joined              -a-bc-d                   ends 2 5 5 7
 //!   frame of rows 1, 2, 3                         bytes 2 to 7 without the first "-": a view of bc-d
 //!
-//! NULL    has no bytes, as what FILTER leaves out; a frame without texts gives NULL.
-//! Which   frames from the start of the partition, as DataFusion takes no texts off a frame.
-//! Memory  the texts once more, and 12 bytes a row while they are joined. The result's texts are copied when they leave the device.
-//! Waits   for the number of bytes that the joined text takes.
+//! NULL    has no bytes, nor has a text that FILTER drops; a frame without texts gives NULL.
+//! Which   frames from the start of the partition, because DataFusion removes no texts from a frame.
+//! Memory  a copy of the texts, and 12 bytes per row while they are concatenated. The result's texts are copied when
+//!         they leave the device.
+//! Waits   for the number of bytes of the concatenated text.
 
 use std::sync::Arc;
 
@@ -29,9 +30,9 @@ use crate::reason::Reason;
 /// The texts of frames.
 #[derive(Debug, Clone)]
 pub(crate) struct LoweredText {
-    /// Each text behind what comes between two.
+    /// Each text with the separator before it.
     pub column: usize,
-    /// Bytes of what comes between.
+    /// Bytes of the separator.
     pub between: u32,
     pub frame: LoweredFrame,
 }

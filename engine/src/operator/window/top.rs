@@ -1,4 +1,4 @@
-//! The first rows of each partition: a ranking, a filter by it, and the ranking's column left out again.
+//! The first rows of each partition: a ranking, a filter by it, and a projection without the ranking's column.
 //!
 //!   PartitionedTopKExec: fetch=3          DeviceFilterExec: rank <= 3, projection = the input's columns
 //!     Scan                                  DeviceWindowExec: rank
@@ -27,7 +27,7 @@ use crate::operator::window::{DeviceWindowExec, results};
 use crate::placement::walk::Placing;
 use crate::reason::Reason;
 
-/// Sorts for itself: its input may lose its order.
+/// Places a top-k of partitions. It sorts its rows itself: its input may lose its order.
 pub(super) fn place(node: &Arc<dyn ExecutionPlan>, top: &PartitionedTopKExec, to: &Placing<'_>) -> Result<Placed> {
     let child = match to.in_any_order(|| to.place(top.input()))? {
         Some(child) => child,
@@ -77,7 +77,7 @@ fn judge(
     })
 }
 
-/// The rows of `window` whose last column is at most `fetch`, without it.
+/// The rows of `window` whose last column is at most `fetch`, without that column.
 fn filter(window: &Arc<dyn ExecutionPlan>, name: &str, width: usize, fetch: usize) -> Result<FilterExec> {
     let most: Arc<dyn PhysicalExpr> = Arc::new(Literal::new(ScalarValue::UInt64(Some(fetch as u64))));
     let rank: Arc<dyn PhysicalExpr> = Arc::new(Column::new(name, width));

@@ -1,6 +1,6 @@
-//! Rows of row groups that the device decodes, on their way into a pipeline.
+//! Decodes rows of row groups on the device, as input of a pipeline.
 //!
-//!   pages ─► device ─► extent ─► pipeline            what the device does not take the feeder decodes and sends
+//!   pages ─► device ─► extent ─► pipeline            refused columns are decoded and sent by the feeder
 //!
 //! Short    of memory, the host decodes: its extents can be halved.
 
@@ -13,20 +13,20 @@ use crate::parquet::{Columns, Decoding, Refused, Spec, Up};
 use crate::program::failure::Failure;
 use crate::source::extent::{Sending, Turn};
 
-/// How it went.
+/// Result of sending rows to be decoded on the device.
 pub(super) enum Sent {
     Yes,
     /// The host has to decode some of their columns.
     No(Refused),
-    /// Their chunks are to leave pinned memory.
+    /// The chunks must be moved out of pinned memory.
     Unpin,
 }
 
 impl Sending {
-    /// Sends rows up as one extent, in a turn.
+    /// Decodes rows on the device into one extent, in a turn.
     ///
     /// # Errors
-    /// [`Failure::Ranges`] where statistics were wrong, the device's where it is lost, the pipeline's.
+    /// [`Failure::Ranges`] if statistics were wrong, the device's if it is lost, the pipeline's.
     pub(super) async fn decode_up(
         &self,
         decoding: &Decoding<'_>,
@@ -34,7 +34,7 @@ impl Sending {
         turn: &Turn<'_>,
     ) -> Result<Sent, Failure> {
         match self.decode_in_turn(decoding, columns, turn.stream()).await {
-            // Nothing has come of it: what runs out of memory once there are effects says so.
+            // There are no side effects yet: after them, running out of memory is reported as another failure.
             Err(failure) if failure.is_out_of_memory() => Ok(Sent::No(Refused::default())),
             sent => sent,
         }
@@ -59,7 +59,7 @@ impl Sending {
             Ok(Up::No(refused)) if refused.lied => return Err(Failure::Ranges),
             Ok(Up::No(refused)) => return Ok(Sent::No(refused)),
             Ok(Up::Unpin) => return Ok(Sent::Unpin),
-            // Pages may be larger than all of pinned memory: the host decodes them piece by piece.
+            // Pages may exceed all of pinned memory: the host decodes them in pieces.
             Err(Failure::Pinned(_)) => return Ok(Sent::No(Refused::default())),
             Err(failure) => return Err(failure),
         };

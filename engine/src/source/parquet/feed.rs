@@ -1,14 +1,15 @@
-//! Feeders: each takes the next row group, decodes it, and sends it up.
+//! Feeders: each takes the next row group, decodes it, and uploads the rows.
 //!
-//!   row groups that may have rows ─┬─► feeder: read ─ codes ─ numbers ──► extents          small ones together
-//!                                  ├─► feeder: …
-//!                                  └─► wrong bytes ─┐
-//!   files that the decoder does not read ───────────┴─► DataFusion ─► upload's feeders
+//!   row groups that may match ─┬─► feeder: read ─ codes ─ numbers ──► extents          small ones are combined
+//!                              ├─► feeder: …
+//!                              └─► invalid bytes ─┐
+//!   files that the decoder does not support ──────┴─► DataFusion ─► upload's feeders
 //!
 //! Order    none.
-//! Threads  as many feeders as the session reads partitions at once. A row group that joins have ruled out meanwhile is not read.
-//! Few      rows pass the predicate? Those that its columns' dictionaries leave out are not decoded.
-//! Memory   the session's pool counts what a feeder holds; short of it a feeder decodes fewer rows at once.
+//! Threads  one feeder per partition that the session reads concurrently. Row groups that joins have excluded meanwhile
+//!          are not read.
+//! Few      rows pass the predicate? Rows excluded by its columns' dictionaries are not decoded.
+//! Memory   of a feeder is counted in the session's pool; if that is exhausted, a feeder decodes fewer rows at once.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,10 +41,10 @@ use crate::source::parquet::rows::{DecodedRows, Of};
 use crate::source::upload;
 use crate::workers::off_workers;
 
-/// Rows are decoded at least so many at a time, whatever the session's pool has room for.
+/// Minimum number of rows decoded at once, regardless of the session's pool.
 const LEAST_ROWS: usize = 1 << 13;
 
-/// Row groups that are decoded together have at most so many rows, where the device decodes and where the host does.
+/// Maximum rows of row groups that are decoded together, on the device and on the host.
 const MOST_TOGETHER: u64 = 1 << 22;
 const MOST_ON_HOST: u64 = 1 << 20;
 
@@ -94,29 +95,29 @@ pub(super) async fn feed(
         foreign.add(files.len());
         upload::feed::feed(segment, source, &feeding.scan.of_files(files), metrics).await?;
     }
-    // Dropping the set, when a feeder fails or the run is dropped, ends the others.
+    // If a feeder fails or the run is dropped, dropping the set ends the others.
     while let Some(joined) = tasks.join_next().await {
         joined.map_err(|error| Failure::from(panics::task_ended(error)))??;
     }
     Ok(())
 }
 
-/// What the feeders of one scan share.
+/// State shared by the feeders of one scan.
 struct Feeding {
     sending: Sending,
     scan: ParquetScan,
     units: Mutex<VecDeque<Units>>,
-    /// Operators above may leave out row groups while others are read.
+    /// Operators above may exclude row groups during the read.
     is_told_more: bool,
-    /// Pages go up as the file has them, where the device has kernels for them.
+    /// Pages are uploaded as stored in the file, if the device has kernels for them.
     on_device: bool,
-    /// By the scan's columns: the kernels have refused a page.
+    /// By the scan's columns: set once the kernels have refused a page.
     on_host: Vec<AtomicBool>,
     room: Arc<Room>,
     worth: Worth,
 }
 
-/// Why a row group is not decoded to its end.
+/// Why a row group was not decoded completely.
 enum Stopped {
     Failed(Failure),
     Page(PageError),
@@ -143,7 +144,7 @@ impl Feeding {
         self.units.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
-    /// Row groups, one after the other, until there are none.
+    /// Feeds row groups until none are left.
     async fn feed(&self) -> Result<(), Failure> {
         let run = self.sending.run();
         let mut codes = Codes::of(run, self.sending.source);
@@ -182,7 +183,7 @@ impl Feeding {
         Ok(())
     }
 
-    /// The rows of row groups; `sent` counts those that have gone up.
+    /// Feeds the rows of row groups; `sent` counts the uploaded rows.
     async fn units(
         &self,
         units: &Units,
@@ -193,8 +194,9 @@ impl Feeding {
         let run = self.sending.run();
         let (columns, used) = (self.columns(), &run.prepared.used[self.sending.source]);
         units.iter().try_for_each(|unit| self.check_unused(unit, columns, used))?;
-        // A feeder that holds pinned memory must not wait for another one that waits for such memory: it takes its turn first. Nor for the
-        // reader of the answer, which takes pinned memory for results: rows that stream out are read into ordinary memory.
+        // A feeder that holds pinned memory must not wait for a feeder that waits for pinned memory, so it acquires its
+        // turn first. Nor may it wait for the consumer of the result, whose downloads need pinned memory: in streaming
+        // runs, rows are read into ordinary memory.
         let is_pinned = self.on_device && !run.streams_out() && units.has_device_form();
         let mut turn = if is_pinned { Some(self.sending.turn().await?) } else { None };
         let read = units.read(&self.room, is_pinned.then_some(&run.engine.pinned)).await.map_err(Failure::Input)?;
@@ -247,7 +249,8 @@ impl Feeding {
         &self.sending.run().prepared.sources[self.sending.source].columns
     }
 
-    /// A plan may count the values of a column that nothing reads by counting rows: it must not have NULLs that were not expected.
+    /// The plan may count the values of an unused column by counting rows: the column must not contain unexpected
+    /// NULLs.
     fn check_unused(&self, unit: &Unit, columns: &[ColumnInfo], used: &[bool]) -> Result<(), Failure> {
         let schema = self.scan.table().table_schema();
         for ((at, column), used) in self.scan.columns.iter().zip(columns).zip(used) {
@@ -261,7 +264,7 @@ impl Feeding {
         Ok(())
     }
 
-    /// Bytes of a row, decoded, about.
+    /// Approximate bytes per decoded row.
     fn row_bytes(&self, units: &Units, columns: &[ColumnInfo], used: &[bool]) -> usize {
         let bytes = |(index, column): (usize, &ColumnInfo)| match target(column) {
             Some(Target::Text) => 4 + units.text_bytes(index),
@@ -273,7 +276,7 @@ impl Feeding {
         used.map(bytes).sum::<usize>().max(1)
     }
 
-    /// Rows that are decoded next, of `left`: as many as an extent and the session's pool have room for.
+    /// Number of rows to decode next, of `left`: as many as an extent and the session's pool can hold.
     fn rows_now(
         &self,
         (left, is_pinned): (usize, bool),
@@ -296,7 +299,8 @@ impl Feeding {
         Ok(rows)
     }
 
-    /// Decodes rows, but for the columns that the device will: columns of codes first, which may find that they are better off without.
+    /// Decodes all columns except those left to the device; coded columns first, because they may turn out to be better
+    /// without codes.
     fn decode(&self, decoding: &Decoding<'_>, codes: &mut Codes) -> Result<Columns, Stopped> {
         let (run, columns) = (self.sending.run(), self.columns());
         let used = &run.prepared.used[self.sending.source];
@@ -342,7 +346,7 @@ impl Feeding {
         Ok(all)
     }
 
-    /// Decodes what was left to the device.
+    /// Decodes the columns that were left to the device.
     fn decode_rest(
         &self,
         decoding: &Decoding<'_>,
@@ -386,13 +390,13 @@ impl Feeding {
     }
 }
 
-/// A column that is decoded, or will be.
+/// A column that the host has decoded, or that the device will decode.
 enum Either {
     Host(Decoded),
     Device(DeviceColumn),
 }
 
-/// How a fed column is decoded; `None` for one without a device form.
+/// Target layout of a column; `None` without a device form.
 fn target(column: &ColumnInfo) -> Option<Target> {
     match &column.form {
         Form::Codes(..) => Some(Target::Codes),

@@ -1,14 +1,16 @@
-//! A scan of Parquet files that the device reads itself: DataFusion's scan, with the engine's own decoder below it.
+//! A scan of Parquet files that the engine reads itself: DataFusion's scan, executed by the engine's own decoder.
 //!
-//!   DeviceScanExec ─ DataSourceExec     columns stored? ─ yes ─► the store's
-//!                                                       └─ no ──► row groups ── a feeder each ──► extents ──► pipeline
+//!   DeviceScanExec ─ DataSourceExec     columns stored? ─ yes ─► stored columns
+//!                                                       └─ no ──► row groups ── by feeders ──► extents ──► pipeline
 //!
-//! NULL     a row's validity is clear, and its value 0.
-//! Order    of rows: not promised.
-//! Memory   the bytes of a row group's columns and their values, for each feeder; on the device an extent for each that is sent.
-//! Waits    for its turn to send.
-//! Falls back  to DataFusion's reader: for files, and row groups of wrong bytes, that the decoder does not read. It notes why.
-//! Known    the statistics of the scan, read once for a plan.
+//! NULL     a NULL row has a cleared validity bit and value 0.
+//! Order    of rows is not guaranteed.
+//! Memory   per feeder, the bytes of a row group's columns and their values; on the device, one extent for each that is
+//!          sent.
+//! Waits    for a turn to send.
+//! Falls back  to DataFusion's reader for files that the decoder does not support and for row groups of invalid bytes,
+//!             and notes the reason.
+//! Known    the statistics of the scan, computed once per plan.
 
 mod device;
 mod feed;
@@ -48,15 +50,15 @@ pub struct DeviceScanExec {
     input: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
-    /// What DataFusion knows of the scan's rows, once it has been asked.
+    /// DataFusion's statistics of the scan, once computed.
     statistics: OnceLock<Option<Arc<Statistics>>>,
 }
 
 impl DeviceScanExec {
-    /// In the place of `input`, a scan whose statistics have been read.
+    /// Replaces `input`, a scan whose statistics have been computed.
     ///
     /// # Errors
-    /// `None` if it is no scan of Parquet files; otherwise why DataFusion has to read them.
+    /// `None` if it is not a scan of Parquet files; otherwise the reason why DataFusion has to read them.
     pub(crate) fn of(
         input: &Arc<dyn ExecutionPlan>,
         statistics: Option<Arc<Statistics>>,
@@ -75,27 +77,27 @@ impl DeviceScanExec {
         &self.input
     }
 
-    /// What DataFusion knows of the scan's rows.
+    /// DataFusion's statistics of the scan.
     pub fn statistics(&self) -> Option<&Arc<Statistics>> {
         self.statistics.get_or_init(|| statistics(self.input.as_ref())).as_ref()
     }
 
-    /// Where feeders count rows and row groups.
+    /// Metrics of rows and row groups, updated by feeders.
     pub fn metrics_set(&self) -> &ExecutionPlanMetricsSet {
         &self.metrics
     }
 
-    /// The same for another run, with metrics and values of subqueries of its own.
+    /// Copy for another run, with its own metrics and subquery values.
     ///
     /// # Errors
-    /// DataFusion's, of a plan that cannot be made ready again.
+    /// DataFusion's, if the plan cannot be reset.
     pub(crate) fn as_new(&self, subqueries: &Subqueries) -> datafusion::error::Result<Self> {
         let input = ready_again(subqueries.rewrite(&self.input)?)?;
         Ok(Self { input, metrics: ExecutionPlanMetricsSet::new(), ..self.clone() })
     }
 
     fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
-        // Other rows have other statistics.
+        // Another input has other statistics.
         let same = Arc::ptr_eq(&input, &self.input);
         let statistics = if same { self.statistics.clone() } else { OnceLock::new() };
         Self { statistics, ..Self::over(input) }
@@ -129,7 +131,7 @@ crate::node::device_node!(DeviceScanExec, {
     }
 });
 
-/// What the scans of an executed plan have counted under a name of [`metric`](crate::metric).
+/// Sum of a [`metric`](crate::metric) over the scans of an executed plan.
 pub fn counted(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
     let mut sum = 0;
     let walked = plan.apply(|node| {
@@ -142,7 +144,7 @@ pub fn counted(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
     sum
 }
 
-/// How scans of Parquet files become sources.
+/// Converts scans of Parquet files to sources.
 #[derive(Debug)]
 pub(crate) struct Scan;
 
@@ -177,11 +179,12 @@ impl DeviceOperator for Scan {
     }
 }
 
-/// The rows of a scan.
+/// A scan as a source.
 #[derive(Debug)]
 struct ScanSource {
     node: DeviceScanExec,
-    /// Set by the first attempt: later ones read a fresh copy of the plan, whose filters let every row pass.
+    /// Set by the first attempt: later attempts read a fresh copy of the plan, with its dynamic filters reset to pass
+    /// every row.
     begun: AtomicBool,
 }
 
@@ -200,10 +203,10 @@ impl Source for ScanSource {
     }
 }
 
-/// The same in one attempt.
+/// A scan in one attempt.
 struct ScanRun {
     node: DeviceScanExec,
-    /// The node's input, fresh.
+    /// Fresh copy of the node's input.
     input: Arc<dyn ExecutionPlan>,
     /// Set by the first pass over it.
     read: AtomicBool,

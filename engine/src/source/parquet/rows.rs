@@ -1,8 +1,8 @@
-//! Decoded rows on their way into an extent.
+//! Decoded rows that will form an extent.
 //!
-//!   Decoded columns, shared ─► rows 0..n ─ halves ─► rows 0..n/2 │ rows n/2..n      where memory is short
+//!   Decoded columns, shared ─► rows 0..n ─ halves ─► rows 0..n/2 │ rows n/2..n      if memory is short
 //!
-//! The CPU has the same rows by reading them again.
+//! For the CPU, the same rows are read again.
 
 use std::sync::Arc;
 
@@ -18,18 +18,18 @@ use crate::parquet::{Decoded, ParquetScan, Units};
 use crate::program::failure::Failure;
 use crate::source::extent::HostRows;
 
-/// Some rows of decoded columns.
+/// A range of rows of decoded columns.
 pub(super) struct DecodedRows {
     /// By the scan's columns.
     columns: Arc<Vec<Option<Decoded>>>,
     of: Arc<Of>,
-    /// Of the rows that were decoded together, which begin at row `begin` of the units.
+    /// First row, relative to the rows decoded together, which begin at row `begin` of the units.
     first: usize,
     rows: usize,
     begin: u64,
 }
 
-/// Where they come from.
+/// Origin of the rows.
 pub(super) struct Of {
     pub units: Units,
     pub scan: ParquetScan,
@@ -37,7 +37,7 @@ pub(super) struct Of {
 }
 
 impl DecodedRows {
-    /// `rows` rows of units from row `begin` on.
+    /// `rows` rows of units, starting at row `begin`.
     pub fn new(columns: Vec<Option<Decoded>>, (begin, rows): (u64, usize), of: Of) -> Self {
         Self { columns: Arc::new(columns), of: Arc::new(of), first: 0, rows, begin }
     }

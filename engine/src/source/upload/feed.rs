@@ -1,16 +1,16 @@
-//! Feeders: each of DataFusion's partitions becomes extents in a task of its own.
+//! Feeders: each of DataFusion's partitions is converted to extents in its own task.
 //!
 //!   partition 0 ─► feeder: decode ─ intern ─ collect ──► extent: narrow into pinned memory ─ copy ─ launch
-//!   partition 1 ─► feeder: …                    │        as many at once as `millpond.partitions` says, each on a stream of its own
+//!   partition 1 ─► feeder: …                    │        up to `millpond.partitions` at once, each on its own stream
 //!                                               └─ at the end: its last rows ─► rest of all feeders ─► extents
 //!
-//! Order    that of its rows within a partition; none between partitions.
-//! Threads  a feeder does its own work: it shares dictionaries, and locks them for values that are new to it. All partitions are
-//!          polled, whatever happens to the others: a partitioned join below may wait for all of them. Where partitions are few
-//!          beside the threads, another task decodes ahead of the feeder.
-//! Memory   decoded rows of an extent for each feeder, and its staging while it is sent; extents are smaller where there are more
-//!          than four feeders.
-//! Waits    for its turn to send, holding rows and nothing else.
+//! Order    of rows is preserved within a partition, but not between partitions.
+//! Threads  feeders are independent, except for shared dictionaries, which they lock to add new values. All partitions
+//!          are polled, regardless of the others: a partitioned join below may wait for all of them. If there are few
+//!          partitions for the threads, another task decodes ahead of each feeder.
+//! Memory   decoded rows of an extent per feeder, and its staging while it is sent; extents are smaller with more than
+//!          four feeders.
+//! Waits    for a turn to send, holding only rows.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -35,7 +35,7 @@ use crate::source::codes::Codes;
 use crate::source::extent::Sending;
 use crate::source::upload::rows::Rows;
 
-/// Batches that are decoded before their feeder wants them, where another task decodes.
+/// Number of batches decoded ahead of their feeder, if another task decodes.
 const BATCHES_AHEAD: usize = 2;
 
 /// Feeds all rows of `input`, the plan below upload `upload`, to a segment.
@@ -47,7 +47,7 @@ pub(in crate::source) async fn feed(
 ) -> Result<(), Failure> {
     let partitions = input.output_partitioning().partition_count();
     let feeding = Arc::new(Feeding::new(segment, upload, partitions, metrics));
-    // Two tasks for a partition would only take turns where all threads have one already.
+    // Two tasks per partition would only alternate if all threads are already busy.
     let ahead = partitions * 2 <= Handle::current().metrics().num_workers();
     let input = profile::timed_reads(input);
     let mut tasks = JoinSet::new();
@@ -56,23 +56,23 @@ pub(in crate::source) async fn feed(
         let feeder = async move { feeding.feed(&input, partition, ahead).await };
         tasks.spawn(profile::beside("feeder", if ahead { step::ROWS } else { step::READ }, feeder));
     }
-    // Dropping the set, when a feeder fails or the run is dropped, ends the others.
+    // If a feeder fails or the run is dropped, dropping the set ends the others.
     while let Some(joined) = tasks.join_next().await {
         joined.map_err(|error| Failure::from(panics::task_ended(error)))??;
     }
     Ok(())
 }
 
-/// What the feeders of one upload share.
+/// State shared by the feeders of one upload.
 struct Feeding {
     sending: Sending,
     rest: Mutex<Rest>,
 }
 
-/// The last rows of feeders that have ended: too few for an extent of their own.
+/// Last rows of completed feeders: each too few for an extent.
 struct Rest {
     collected: Collected,
-    /// Feeders that have not ended.
+    /// Number of active feeders.
     feeders: usize,
 }
 
@@ -86,7 +86,7 @@ impl Feeding {
         self.sending.run()
     }
 
-    /// Sends all rows of a partition up, but for the last ones.
+    /// Uploads all rows of a partition except the last ones.
     async fn feed(&self, input: &Arc<dyn ExecutionPlan>, partition: usize, ahead: bool) -> Result<(), Failure> {
         let rows_metric = MetricBuilder::new(&self.sending.metrics).global_counter("output_rows");
         let mut batches = match ahead {
@@ -118,7 +118,7 @@ impl Feeding {
         profile::timed(step::OPEN, || input.execute(partition, Arc::clone(&self.run().task))).map_err(Failure::Input)
     }
 
-    /// The batches of a partition, decoded by a task of their own. Dropping the stream ends it.
+    /// Batches of a partition, decoded by a separate task. Dropping the stream ends it.
     fn decoded_ahead(
         &self,
         input: &Arc<dyn ExecutionPlan>,
@@ -142,7 +142,7 @@ impl Feeding {
         Ok(reader.build())
     }
 
-    /// Collects rows, and sends up what has become an extent.
+    /// Collects rows, and uploads complete extents.
     async fn collect(&self, mut rows: Rows, collected: &mut Collected) -> Result<(), Failure> {
         while rows.len() > 0 {
             let room = self.sending.most_rows().saturating_sub(collected.rows.len());
@@ -157,7 +157,8 @@ impl Feeding {
         Ok(())
     }
 
-    /// The last rows of a feeder go to those of others; whoever finds enough for an extent there sends it, and the last feeder all.
+    /// Adds a feeder's last rows to those of the others. A feeder that finds enough rows there uploads an extent; the
+    /// last feeder uploads all of them.
     async fn end(&self, mut last: Collected) -> Result<(), Failure> {
         let mut is_last = None;
         loop {
@@ -187,12 +188,12 @@ impl Feeding {
     }
 }
 
-/// The codes of a batch's strings, by column.
+/// Codes of a batch's strings, by column.
 fn intern(codes: &mut Codes, run: &Run, batch: &RecordBatch) -> Result<Vec<Option<UInt32Array>>, Failure> {
     codes.intern(run, |index, codes, (most, _)| codes.codes(batch.column(index), most))
 }
 
-/// Rows of an extent to be, with what the session's memory pool holds for them.
+/// Rows collected for an extent, with their reservation in the session's memory pool.
 struct Collected {
     rows: Rows,
     bytes: usize,
@@ -204,8 +205,9 @@ impl Collected {
         Self { rows: Rows::default(), bytes: 0, held: run.host_memory("extents") }
     }
 
-    /// Adds rows; false if the session's pool has no room for them beside what was collected. First rows are here already, and go
-    /// up next, so they are counted whatever others hold, unless the pool could never hold them.
+    /// Adds rows; false if the session's pool cannot hold them in addition to the collected ones. The first rows
+    /// already exist and are uploaded next, so they are counted even beyond the limit, unless they exceed the whole
+    /// pool.
     fn add(&mut self, rows: Rows) -> Result<bool, Failure> {
         let bytes = rows.bytes();
         if !self.held.try_grow(bytes) {
@@ -222,7 +224,7 @@ impl Collected {
         Ok(true)
     }
 
-    /// The rows; what is held for them stays until `free`.
+    /// Takes the rows; their reservation remains until `free`.
     fn take(&mut self) -> Rows {
         self.bytes = 0;
         std::mem::take(&mut self.rows)
@@ -232,7 +234,7 @@ impl Collected {
         self.held.free();
     }
 
-    /// Takes over all rows of another, and what is held for them.
+    /// Takes all rows of `other`, with their reservation.
     fn take_from(&mut self, other: &mut Self) {
         let bytes = other.bytes;
         self.rows.append(other.take());
@@ -241,7 +243,7 @@ impl Collected {
         self.bytes += bytes;
     }
 
-    /// Takes over the first rows of another, and is empty before.
+    /// Takes the first rows of `other`; must be empty before.
     fn split_from(&mut self, other: &mut Self, rows: usize) {
         let (first, second) = other.take().halves(rows);
         other.free();

@@ -1,11 +1,11 @@
-//! The lower border: rows of a CPU plan go to the device.
+//! The lower border: uploads rows of a CPU plan.
 //!
-//!   DataFusion partitions ── a feeder each ──► pinned memory ──► extents of up to 2^24 rows ──► pipeline
+//!   DataFusion partitions ── one feeder each ──► pinned memory ──► extents of up to 2^24 rows ──► pipeline
 //!
-//! Order    of rows: not promised.
-//! Memory   one batch per feeder; pinned and on the device, one for each that is sent at the same time.
-//! Shows    why what lies below stayed on the CPU.
-//! Known    the statistics of what lies below, read once for a plan.
+//! Order    of rows is not guaranteed.
+//! Memory   one batch per feeder; one extent in pinned and one in device memory for each that is being sent.
+//! Shows    why the operators below stayed on the CPU.
+//! Known    the statistics of the input, computed once per plan.
 
 pub(in crate::source) mod feed;
 mod rows;
@@ -46,13 +46,13 @@ pub struct UploadExec {
     input: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
-    /// What DataFusion knows of the input's rows, once it has been asked.
+    /// DataFusion's statistics of the input, once computed.
     statistics: OnceLock<Option<Arc<Statistics>>>,
     /// Why DataFusion reads a scan of Parquet files.
     read_because: Option<String>,
 }
 
-/// What DataFusion knows of the rows of `plan`. A failure to estimate is not an error of the query.
+/// DataFusion's statistics of `plan`. A failed estimate is not an error of the query.
 pub(crate) fn statistics(plan: &dyn ExecutionPlan) -> Option<Arc<Statistics>> {
     StatisticsContext::new().compute(plan, &StatisticsArgs::new()).ok()
 }
@@ -65,17 +65,17 @@ impl UploadExec {
         Self { reasons, input, properties, metrics, statistics, read_because: None }
     }
 
-    /// The same, with the statistics of its input, which have been read.
+    /// Sets the statistics of the input, already computed.
     pub fn with_statistics(self, statistics: Option<Arc<Statistics>>) -> Self {
         Self { statistics: OnceLock::from(statistics), ..self }
     }
 
-    /// The same above a scan of Parquet files that DataFusion reads, with the reason.
+    /// Sets the reason why DataFusion reads the scan of Parquet files below.
     pub fn read_because(self, why: Option<String>) -> Self {
         Self { read_because: why, ..self }
     }
 
-    /// Why operators below stayed on the CPU.
+    /// Reasons why operators below stayed on the CPU.
     pub fn reasons(&self) -> &[Reason] {
         &self.reasons
     }
@@ -85,27 +85,27 @@ impl UploadExec {
         &self.input
     }
 
-    /// What DataFusion knows of the input's rows: as placement read it, or read now and kept.
+    /// DataFusion's statistics of the input: from placement, or computed on first use.
     pub fn statistics(&self) -> Option<&Arc<Statistics>> {
         self.statistics.get_or_init(|| statistics(self.input.as_ref())).as_ref()
     }
 
-    /// Where feeders count rows and bytes.
+    /// Metrics of rows and bytes, updated by feeders.
     pub fn metrics_set(&self) -> &ExecutionPlanMetricsSet {
         &self.metrics
     }
 
-    /// The same for another run, with metrics and values of subqueries of its own.
+    /// Copy for another run, with its own metrics and subquery values.
     ///
     /// # Errors
-    /// DataFusion's, of a plan that cannot be made ready again.
+    /// DataFusion's, if the plan cannot be reset.
     pub(crate) fn as_new(&self, subqueries: &Subqueries) -> datafusion::error::Result<Self> {
         let input = ready_again(subqueries.rewrite(&self.input)?)?;
         Ok(Self { input, metrics: ExecutionPlanMetricsSet::new(), ..self.clone() })
     }
 
     fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
-        // Other rows have other statistics.
+        // Another input has other statistics.
         let same = Arc::ptr_eq(&input, &self.input);
         let statistics = if same { self.statistics.clone() } else { OnceLock::new() };
         let read_because = self.read_because.clone();
@@ -146,7 +146,7 @@ crate::node::device_node!(UploadExec, {
     }
 });
 
-/// How uploads become sources.
+/// Converts uploads to sources.
 #[derive(Debug)]
 pub(crate) struct Upload;
 
@@ -181,11 +181,12 @@ impl DeviceOperator for Upload {
     }
 }
 
-/// The rows of a CPU plan.
+/// An upload as a source.
 #[derive(Debug)]
 struct UploadSource {
     node: UploadExec,
-    /// Set by the first attempt: later ones read a fresh copy of the plan, because DataFusion's scans hand out their files once.
+    /// Set by the first attempt: later attempts read a fresh copy of the plan, because DataFusion's scans hand out
+    /// their files only once.
     begun: AtomicBool,
 }
 
@@ -205,10 +206,10 @@ impl Source for UploadSource {
     }
 }
 
-/// The same in one attempt.
+/// An upload in one attempt.
 struct UploadRun {
     node: UploadExec,
-    /// The node's input, fresh.
+    /// Fresh copy of the node's input.
     input: Arc<dyn ExecutionPlan>,
     /// Set by the first pass over it.
     read: AtomicBool,

@@ -1,7 +1,7 @@
-//! Decoded rows on their way into an extent: batches, and beside them the codes of their strings.
+//! Decoded rows that will form an extent: batches, and the codes of their strings.
 //!
 //!   batches   [ l_shipmode: MAIL AIR | l_quantity: 7 1 ] [ … ]
-//!   codes     [ 0 1                  | –               ] [ … ]        of the columns that are codes
+//!   codes     [ 0 1                  | –               ] [ … ]        of the coded columns
 
 use datafusion::arrow::array::{Array, ArrayRef, UInt32Array};
 use datafusion::arrow::record_batch::RecordBatch;
@@ -14,17 +14,17 @@ use crate::error::EngineError;
 use crate::program::failure::Failure;
 use crate::source::extent::HostRows;
 
-/// Rows of one source, in their order.
+/// Rows of one source, in order.
 #[derive(Default)]
 pub(super) struct Rows {
     batches: Vec<RecordBatch>,
-    /// Of each batch, by column.
+    /// For each batch, codes by column.
     codes: Vec<Vec<Option<UInt32Array>>>,
     rows: usize,
 }
 
 impl Rows {
-    /// The rows of one batch, with the codes of those of its columns that are codes.
+    /// Rows of one batch, with the codes of its coded columns.
     pub fn of(batch: RecordBatch, codes: Vec<Option<UInt32Array>>) -> Self {
         Self { rows: batch.num_rows(), batches: vec![batch], codes: vec![codes] }
     }
@@ -33,19 +33,19 @@ impl Rows {
         self.rows
     }
 
-    /// The codes of a column, batch by batch.
+    /// Codes of a column, batch by batch.
     pub fn codes(&self, column: usize) -> impl Iterator<Item = UInt32Array> {
         self.codes.iter().filter_map(move |codes| codes.get(column)?.clone())
     }
 
-    /// Adds rows behind these.
+    /// Appends rows.
     pub fn append(&mut self, rows: Self) {
         self.batches.extend(rows.batches);
         self.codes.extend(rows.codes);
         self.rows += rows.rows;
     }
 
-    /// Bytes of these rows alone, about; slices share their buffers.
+    /// Approximate bytes of these rows only; slices share their buffers.
     pub fn bytes(&self) -> usize {
         let bytes = |array: &dyn Array| array.to_data().get_slice_memory_size().unwrap_or(0);
         let batches = self.batches.iter().flat_map(|batch| batch.columns()).map(|array| bytes(array.as_ref()));
@@ -53,7 +53,7 @@ impl Rows {
         batches.chain(codes).sum()
     }
 
-    /// `rows` rows from row `from` on.
+    /// `rows` rows, starting at row `from`.
     pub fn slice(&self, from: usize, rows: usize) -> Self {
         let (mut sliced, mut skipped) = (Self::default(), from);
         for (batch, codes) in self.batches.iter().zip(&self.codes) {
@@ -68,7 +68,7 @@ impl Rows {
         sliced
     }
 
-    /// The first `rows` rows, and the others.
+    /// Splits the rows after the first `rows`.
     pub fn halves(&self, rows: usize) -> (Self, Self) {
         let rows = rows.min(self.rows);
         (self.slice(0, rows), self.slice(rows, self.rows - rows))
@@ -117,7 +117,7 @@ mod tests {
 
     use super::*;
 
-    /// A batch of numbers whose codes are ten times as large.
+    /// A batch of numbers with codes of ten times their values.
     fn batch(values: std::ops::Range<i32>) -> Rows {
         let codes = UInt32Array::from_iter_values(values.clone().map(|value| value as u32 * 10));
         let array: ArrayRef = Arc::new(Int32Array::from_iter_values(values));
@@ -145,7 +145,7 @@ mod tests {
             assert_eq!(all, (0..9).map(|value| value * 10).collect::<Vec<u32>>());
         }
         assert_eq!(codes(&rows.slice(2, 3)), [20, 30, 40]);
-        // Four bytes a number and four a code.
+        // Four bytes per number and four per code.
         assert_eq!((rows.bytes(), rows.slice(2, 3).bytes()), (72, 24));
     }
 }

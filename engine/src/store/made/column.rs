@@ -1,10 +1,10 @@
-//! A column of a made table: on the device, or in host memory; what it has is nowhere else.
+//! A column of a kept table: on the device, or in host memory; there is no other copy.
 //!
-//!   stored column ─► group of the spiller ─┬─ lend ─► stored column again: a run reads it where it is, or where it is back
-//!                                          └─ home ─► Arrow, some rows at a time, from wherever it is
+//!   stored column ─► group of the spiller ─┬─ lend ─► stored column: a run reads it on the device
+//!                                          └─ home ─► Arrow, some rows at a time, from either memory
 //!
-//! Memory   its promise moves with it: device bytes while it is there, host bytes while it is away.
-//! Waits    where bytes come home; a column that is away is read where it is, without device memory.
+//! Memory   its reservation moves with it: device bytes while it is on the device, host bytes while it is spilled.
+//! Waits    for downloads; rows of a spilled column are read from host memory, without device memory.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -26,29 +26,29 @@ use crate::program::failure::Failure;
 use crate::store::column::{About, Held, StoredColumn};
 use crate::store::entry::Entry;
 
-/// A column of a made table.
+/// A column of a kept table.
 pub(super) struct MadeColumn {
     pub about: Arc<About>,
     data_type: DataType,
-    /// All values of the dictionary, once they have come home.
+    /// All values of the dictionary, once converted to Arrow.
     texts: OnceLock<ArrayRef>,
-    /// Values, and validity where there is a NULL.
+    /// Values, and validity if there is a NULL.
     views: SpillHandle,
 }
 
-/// Columns leave before anything that a query is working on, as those of files do.
+/// Columns are spilled before the data of running queries, like columns of files.
 const PRIORITY: i32 = -1;
-/// Copies on their way to host memory are looked at again after so long.
+/// Polling interval for copies in flight to host memory.
 const SOON: Duration = Duration::from_micros(50);
-/// A copy takes no more of the pinned memory than one such share.
+/// Divisor of the pinned memory limit that bounds a single copy.
 const PINNED_SHARE: usize = 4;
 
-/// The views of a column in its group.
+/// Indices of a column's views in its spill group.
 const VALUES: usize = 0;
 const VALIDITY: usize = 1;
 
 impl MadeColumn {
-    /// A column that was just stored, which the table keeps from now on; `now` is the store's.
+    /// Takes over a newly stored column for the table; `now` is the store's time.
     ///
     /// # Errors
     /// The memory's.
@@ -58,22 +58,22 @@ impl MadeColumn {
             Held::Promise(promise) => engine.spiller().register_reserved(views, PRIORITY, promise)?,
             Held::Lent { .. } => engine.spiller().register(views, PRIORITY)?,
         };
-        // The run that makes it uses it.
+        // The run that creates the column counts as a use.
         about.used(now);
         Ok(Self { about, data_type, texts: OnceLock::new(), views })
     }
 
-    /// The column for a run that begins at moment `now`, on the device as long as the answer lives.
+    /// Lends the column to a run that begins at time `now`; it stays on the device while the result exists.
     ///
     /// # Errors
-    /// Out of memory where it is away, or a lost device.
+    /// Out of memory if it is spilled, or a lost device.
     pub fn lend(&self, now: u64, stream: &Stream) -> Result<StoredColumn, Failure> {
         let from = self.views.get(stream)?;
         self.about.used(now);
         StoredColumn::lent(Arc::clone(&self.about), from, self.views.bytes().as_u64())
     }
 
-    /// Bytes that it takes on the device now, with what fills the pool's units.
+    /// Bytes currently on the device, including padding to the pool's units.
     pub fn device_bytes(&self) -> u64 {
         match self.views.state() {
             SpillState::Resident | SpillState::Moving => self.views.bytes().as_u64(),
@@ -81,15 +81,15 @@ impl MadeColumn {
         }
     }
 
-    /// Moves it to host memory; nothing happens while a run reads it, and where there is no room.
+    /// Spills the column to host memory, unless a run reads it or host memory is full.
     ///
     /// # Errors
-    /// A lost device.
+    /// If the device is lost.
     pub fn leave(&self) -> Result<ByteSize, MemoryError> {
         self.views.spill()
     }
 
-    /// What `millpond_cache()` lists of it.
+    /// Its row in `millpond_cache()`.
     pub fn entry(&self, table: &str) -> Entry {
         let tier = match self.views.state() {
             SpillState::Resident | SpillState::Moving => "device",
@@ -99,7 +99,7 @@ impl MadeColumn {
         self.about.entry(table.to_string(), tier)
     }
 
-    /// What is known of it, exactly: it was counted.
+    /// Its statistics, which are exact.
     pub fn statistics(&self) -> ColumnStatistics {
         let mut known = ColumnStatistics::new_unknown();
         known.null_count = Precision::Exact(self.about.facts.nulls as usize);
@@ -116,10 +116,10 @@ impl MadeColumn {
         known
     }
 
-    /// Rows `first..first + rows` as Arrow has them; `first` is a multiple of 32.
+    /// Converts rows `first..first + rows` to Arrow; `first` is a multiple of 32.
     ///
     /// # Errors
-    /// The memory's; Arrow's, of texts that do not fit into one array.
+    /// The memory's; Arrow's, if texts exceed the limit of an array.
     pub async fn home(&self, first: u64, rows: u64, engine: &Engine, scope: &Scope) -> Result<ArrayRef, Failure> {
         let bits = (first / 8) as usize..(first / 8 + rows.div_ceil(8)) as usize;
         let validity = match self.about.facts.nulls {
@@ -158,7 +158,7 @@ impl MadeColumn {
         Ok(read_array(&self.data_type, physical, count, &values, validity, texts.as_ref())?)
     }
 
-    /// The values behind its codes.
+    /// Dictionary values of its codes.
     fn texts_of(&self, dictionary: &SharedDictionary) -> Result<ArrayRef, Failure> {
         if let Some(texts) = self.texts.get() {
             return Ok(texts.clone());
@@ -167,7 +167,7 @@ impl MadeColumn {
         Ok(self.texts.get_or_init(|| texts).clone())
     }
 
-    /// Bytes of a view, from the device or from host memory.
+    /// Reads bytes of a view from the device or from host memory.
     async fn read(
         &self,
         view: usize,

@@ -1,11 +1,12 @@
-//! The rows of a result become columns that stay.
+//! Converts the rows of a result to stored columns.
 //!
-//!   parts ── looked at: rows, NULLs, ranges, bytes of texts; one wait ──► pieces ── in the width of what was found ──► MadeRows
+//!   parts ── scanned: rows, NULLs, ranges, text bytes; one wait ──► pieces ── in their values' width ──► MadeRows
 //!
-//! NULL     what lies below one is kept as it is; it is no value, and in no range.
-//! Texts    views become dense bytes; codes keep their dictionary where it is sorted and complete, and get ranks in one of their own else.
-//! Memory   the columns beside the parts, for a moment. Where that does not fit, the result comes home.
-//! Waits    once for what is looked at, and for pinned memory.
+//! NULL     rows keep their stored values, which are not counted as values or in ranges.
+//! Texts    views become dense bytes; codes keep a sorted and complete dictionary, and otherwise become ranks in a new
+//!          one.
+//! Memory   holds the columns and the parts at the same time. If that does not fit, the result is downloaded.
+//! Waits    once for the scan's results, and for pinned memory.
 
 use std::collections::HashSet;
 use std::ops::Range as Bytes;
@@ -40,35 +41,35 @@ use crate::store::owners::Owners;
 use crate::store::room::{Newcomers, budget};
 use crate::store::{Store, lock};
 
-/// Keeps one result.
+/// Keeps one result on the device.
 pub struct Keeper {
     engine: Arc<Engine>,
     table: String,
     schema: SchemaRef,
-    /// The rows of the table that this one replaces.
+    /// Rows of the table that this one replaces.
     replaced: Option<Arc<MadeRows>>,
     made: Mutex<Option<Arc<MadeRows>>>,
 }
 
-/// A dictionary has no more values than this for each row, beside [`VALUES_AT_LEAST`]: what is looked up for each of its values
-/// would cost more than rows that come home.
+/// Maximum dictionary values per row, in addition to [`VALUES_AT_LEAST`]: beyond that, lookups of all its values would
+/// cost more than downloading the rows.
 const VALUES_A_ROW: u64 = 4;
 const VALUES_AT_LEAST: u64 = 1 << 16;
-/// What is looked at takes no more of the pinned memory than one such share.
+/// Divisor of the pinned memory limit that bounds the scan's results.
 const PINNED_SHARE: usize = 4;
 
 impl Keeper {
-    /// For table `table` of this schema, in the place of `replaced`.
+    /// Keeper for table `table` with this schema, which replaces `replaced`.
     pub fn new(engine: &Arc<Engine>, table: String, schema: SchemaRef, replaced: Option<Arc<MadeRows>>) -> Self {
         Self { engine: Arc::clone(engine), table, schema, replaced, made: Mutex::default() }
     }
 
-    /// The rows, if they have stayed.
+    /// The rows, if they were kept.
     pub fn made(&self) -> Option<Arc<MadeRows>> {
         lock(&self.made).take()
     }
 
-    /// True if the result's columns are the table's, each in a form that is stored.
+    /// True if the result's columns match the table's and can all be stored.
     fn fits(&self, run: &Run, parts: &[Part]) -> bool {
         let fields = run.prepared.program.schema.fields();
         let same = fields.iter().map(|field| field.data_type()).eq(self.schema.fields().iter().map(|f| f.data_type()));
@@ -86,7 +87,7 @@ impl Keeper {
     }
 }
 
-/// In which form a column of a result is stored.
+/// Storage form of a result column.
 fn form_of(info: &ColumnInfo, column: &OutputColumn) -> Option<ColumnForm> {
     match &info.form {
         Form::Codes(..) => Some(ColumnForm::Codes),
@@ -96,7 +97,7 @@ fn form_of(info: &ColumnInfo, column: &OutputColumn) -> Option<ColumnForm> {
     }
 }
 
-/// True if parts with columns of these forms are pieces of one column.
+/// True if columns of these forms can be pieces of one column.
 fn alike(a: &Form, b: &Form) -> bool {
     match (a, b) {
         (Form::Codes(_, a), Form::Codes(_, b)) => a == b,
@@ -140,7 +141,7 @@ impl keep::Looked for Keeping<'_> {
         async move {
             let Self { keeper, run, looked, stream } = *self;
             let rows: u64 = looked.parts.iter().map(|part| part.rows).sum();
-            // Without rows there is nothing to keep.
+            // An empty result is not kept.
             if rows == 0 || rows > run.options.most_cached_rows() {
                 return Ok(false);
             }
@@ -157,7 +158,7 @@ impl keep::Looked for Keeping<'_> {
 }
 
 impl Keeper {
-    /// Puts columns together; `None` if there is no room for them.
+    /// Stores the columns; `None` if they do not fit.
     async fn store(
         &self,
         run: &Run,
@@ -172,7 +173,7 @@ impl Keeper {
         let effort = columns.iter().map(Whole::effort).sum();
         let new = Newcomers { bytes: sizes.iter().sum(), effort: Some(effort) };
         let make_room = || store.make_room(new, budget(run), &HashSet::new());
-        // Once the new table is there, the replaced one serves no statement: it is the first to leave the device.
+        // Once the new table is registered, the replaced one is unused, so it is spilled first.
         let room = make_room().or_else(|| {
             self.replaced.as_ref()?.leave();
             make_room()
@@ -207,7 +208,7 @@ impl Keeper {
     }
 }
 
-/// What was found in the parts of a result.
+/// Results of scanning the parts of a result.
 struct Looked<'p> {
     parts: Vec<LookedPart<'p>>,
 }
@@ -219,19 +220,19 @@ struct LookedPart<'p> {
     columns: Vec<LookedColumn>,
 }
 
-/// What is to be found of a column, and has been.
+/// Scan results of a column, and their positions.
 #[derive(Default)]
 struct LookedColumn {
-    /// Where its reduction is among the results.
+    /// Position of its reduction among the results.
     reduction: Option<Bytes<usize>>,
-    /// Where its validity is, of columns that cannot be reduced.
+    /// Position of its validity, for columns that cannot be reduced.
     bits: Option<Bytes<usize>>,
     text: Option<LookedText>,
     nulls: u64,
     range: Option<Range>,
 }
 
-/// A column of views: how many bytes they take, and where each ends.
+/// A column of string views: the bytes of its texts, and their end positions.
 struct LookedText {
     views: DeviceView,
     place: Working,
@@ -241,7 +242,7 @@ struct LookedText {
     _promise: Reservation,
 }
 
-/// Bytes that are to be copied to the host, one view behind the other.
+/// Bytes to copy to the host, view by view.
 #[derive(Default)]
 struct Wanted {
     views: Vec<DeviceView>,
@@ -258,7 +259,7 @@ impl Wanted {
 }
 
 impl<'p> Looked<'p> {
-    /// Looks at parts; `None` where what is looked at is too much.
+    /// Scans parts; `None` if the results exceed the limit.
     async fn at(run: &Run, parts: &'p [Part], stream: &Stream) -> Result<Option<Self>, Failure> {
         let columns: usize = parts.iter().map(|part| part.outputs.len()).sum();
         let results = (columns * RESULT_BYTES as usize).next_multiple_of(256);
@@ -295,7 +296,8 @@ impl<'p> Looked<'p> {
         Ok(Some(Self { parts: found }))
     }
 
-    /// The columns of all parts, with buffers for texts that are to live until they are stored; `None` if one has no form.
+    /// Columns of all parts, and the reservations of text buffers, which must be held until the columns are stored;
+    /// `None` if a column has no form.
     #[expect(clippy::type_complexity, reason = "columns, and what they reach")]
     fn columns(
         &self,
@@ -332,7 +334,7 @@ impl<'p> Looked<'p> {
     }
 }
 
-/// Launches what finds the NULLs, the range and the bytes of a column, and notes what is to be copied to the host.
+/// Launches the scan for NULLs, range and text bytes of a column, and records the results to copy to the host.
 fn look_at(
     run: &Run,
     part: &Part,
@@ -354,7 +356,7 @@ fn look_at(
         let views = input.values.clone();
         looked.text = Some(LookedText { views, place, working, control, bytes: 0, _promise: promise });
     }
-    // Where only NULLs are counted, any number of the width will do.
+    // If only NULLs are counted, any integer type of the same width works.
     let (physical, ranged) = match column.physical {
         Physical::F32 => (Physical::U32, false),
         Physical::F64 => (Physical::U64, false),
@@ -377,7 +379,7 @@ fn look_at(
 }
 
 impl LookedPart<'_> {
-    /// The same with what has come to the host.
+    /// Completes the part with the results copied to the host.
     fn found(mut self, bytes: &[u8], control: Bytes<usize>) -> Result<Self, Failure> {
         let words = |range: &Bytes<usize>| control_words(bytes.get(range.clone()).unwrap_or(&[]));
         let (error, rows) = words(&control)?;
@@ -407,7 +409,7 @@ impl LookedPart<'_> {
         Ok(self)
     }
 
-    /// Column `at` as a piece of a stored one, with what was promised for it; `None` for texts that are too long.
+    /// Column `at` as a piece of a stored column, with its reservation; `None` if its texts are too long.
     fn piece(&self, run: &Run, at: usize, stream: &Stream) -> Result<Option<(Piece, Option<Reservation>)>, Failure> {
         let looked = &self.columns[at];
         let (Some(column), Some(input)) = (self.part.column(at), self.part.input(at)?) else { return Ok(None) };
@@ -443,7 +445,7 @@ impl LookedPart<'_> {
     }
 }
 
-/// All rows of a part in one column.
+/// A piece with all rows of a part.
 fn piece(
     values: DeviceView,
     texts: Option<DeviceView>,
@@ -454,7 +456,7 @@ fn piece(
     Piece { values, texts, validity, bits_before: 0, stored, facts, file: 0, dictionary: 0 }
 }
 
-/// What the codes of a result stand for; `None` for a dictionary that is too large for so few rows, or has NULLs.
+/// Dictionary of a result's codes; `None` if it is too large for the number of rows, or contains NULLs.
 fn coded(run: &Run, id: DictionaryId, rows: u64) -> Result<Option<Merged>, Failure> {
     let most = rows.saturating_mul(VALUES_A_ROW).saturating_add(VALUES_AT_LEAST) as usize;
     if let Some(dictionary) = complete_dictionary(run, id) {
@@ -465,7 +467,7 @@ fn coded(run: &Run, id: DictionaryId, rows: u64) -> Result<Option<Merged>, Failu
     if values.len() > most || values.logical_null_count() > 0 {
         return Ok(None);
     }
-    // As bytes, whatever they are in, each where its code is.
+    // Converts the values to bytes, ordered by code.
     let mut interner = Interner::new(values.len());
     let Ok(codes) = interner.codes(&values) else { return Ok(None) };
     let distinct = interner.array(0, &DataType::Binary)?;

@@ -1,13 +1,14 @@
-//! The rows of a table that a query has made: columns with no file behind them.
+//! Rows of a table created by a query: columns without a file.
 //!
-//!   CREATE TABLE AS ─ run ─► parts of the result ─ Keeper ─► MadeRows ─┬─ view ─► runs on the device: no byte moves
-//!                                                                     └─ home ─► Arrow: CPU plans, INSERT, COPY, downloads
+//!   CREATE TABLE AS ─ run ─► result parts ─ Keeper ─► MadeRows ─┬─ view ─► runs on the device, without copies
+//!                                                               └─ home ─► Arrow: CPU plans, INSERT, COPY, downloads
 //!
-//! Owned    by the table and by plans that read it: dropped or replaced, they are freed when the last of those has gone. The store
-//!          lists them and counts them into its budget.
-//! Memory   never dropped: under pressure, beyond the budget and by `millpond_cache_clear` they go to host memory, and are back when a
-//!          run reads them. What comes home as Arrow is kept as long as the session's memory pool has room for it.
-//! Lost     with the device, but for what has come home: whoever reads them is told so.
+//! Owned    by the table and by plans that read it: after the table is dropped or replaced, they are freed with the
+//!          last of these. The store lists them and counts them in its budget.
+//! Memory   never evicted: under memory pressure, beyond the budget and by `millpond_cache_clear` they are spilled to
+//!          host memory, and restored when a run reads them. Rows converted to Arrow are cached as long as the
+//!          session's memory pool allows.
+//! Lost     with the device, except for rows cached as Arrow: reading others is an error that says so.
 
 mod column;
 mod keep;
@@ -40,12 +41,12 @@ use crate::store::made::column::MadeColumn;
 use crate::store::owners::Owners;
 use crate::store::{ColumnForm, Entry, Store, View, lock};
 
-/// Rows that come home at once.
+/// Rows converted to Arrow at once.
 pub(super) const CHUNK_ROWS: u64 = 1 << 18;
 
-/// The rows of a made table, which never change.
+/// Immutable rows of a kept table.
 pub struct MadeRows {
-    /// No other rows have it.
+    /// Unique number of the rows.
     pub number: u64,
     table: String,
     pub schema: SchemaRef,
@@ -56,12 +57,12 @@ pub struct MadeRows {
     home: Mutex<Home>,
 }
 
-/// What has come home.
+/// Rows cached as Arrow.
 #[derive(Default)]
 struct Home {
     /// By column and chunk.
     chunks: HashMap<(usize, u64), ArrayRef>,
-    /// Of the pool of the session that first read them.
+    /// Reservation in the memory pool of the session that first read them.
     held: Option<HostHold>,
 }
 
@@ -72,16 +73,16 @@ impl fmt::Debug for MadeRows {
 }
 
 impl MadeRows {
-    /// True for the device on which they were made; to any other they come as Arrow.
+    /// True for the device that holds them; other devices get them as Arrow.
     pub(super) fn is_on(&self, engine: &Arc<Engine>) -> bool {
         Arc::ptr_eq(&self.engine, engine)
     }
 
-    /// Columns `wanted` on the device for a run; `None` if they are to be read from home: there is no room, or an expression needs the
-    /// dictionary of texts. `needed` are the places of such columns.
+    /// Columns `wanted` on the device for a run; `None` if they must be read as Arrow, because they do not fit or an
+    /// expression requires a dictionary of texts. `needed` are the indices of such columns.
     ///
     /// # Errors
-    /// A lost device.
+    /// If the device is lost.
     pub(super) fn view(
         &self,
         wanted: &[usize],
@@ -105,7 +106,7 @@ impl MadeRows {
         Ok(Some(View { rows: self.rows, columns: lent }))
     }
 
-    /// Where a device was lost, says of which table the rows were.
+    /// Adds the table's name to the failure of a lost device.
     fn named(&self, failure: Failure) -> Failure {
         match failure {
             Failure::Trouble(mut trouble) if trouble.lost => {
@@ -116,12 +117,12 @@ impl MadeRows {
         }
     }
 
-    /// Bytes on the device now.
+    /// Bytes currently on the device.
     pub(super) fn device_bytes(&self) -> u64 {
         self.columns.iter().map(MadeColumn::device_bytes).sum()
     }
 
-    /// Moves columns to host memory, but those that a run reads.
+    /// Spills all columns except those that a run reads.
     pub(super) fn leave(&self) {
         for column in &self.columns {
             if let Err(error) = column.leave() {
@@ -130,7 +131,7 @@ impl MadeRows {
         }
     }
 
-    /// Moves columns to host memory that are worth less than new ones, those of the least worth first, until `enough` have gone.
+    /// Spills columns with less benefit than new ones, lowest first, until `enough` returns true.
     pub(super) fn leave_until(&self, now: u64, worth: f64, enough: impl Fn() -> bool) {
         let mut columns: Vec<&MadeColumn> =
             self.columns.iter().filter(|column| column.about.worth(now) < worth).collect();
@@ -139,23 +140,23 @@ impl MadeRows {
             if enough() {
                 return;
             }
-            // What is in use stays; a lost device is for who uses it to say.
+            // A column in use stays; a lost device is reported by its users.
             let _ = column.leave();
         }
     }
 
-    /// Bytes on the device of columns that do not leave for new ones.
+    /// Bytes on the device of columns that are not spilled for new ones.
     pub(super) fn staying_bytes(&self, now: u64, worth: f64) -> u64 {
         self.columns.iter().filter(|column| column.about.worth(now) >= worth).map(MadeColumn::device_bytes).sum()
     }
 
-    /// The columns whose numbers are asked for.
+    /// Descriptions of the columns whose numbers are accepted.
     pub(super) fn entries(&self, is_asked: impl Fn(u64) -> bool) -> Vec<Entry> {
         let asked = self.columns.iter().filter(|column| is_asked(column.about.number));
         asked.map(|column| column.entry(&self.table)).collect()
     }
 
-    /// Chunks in which they come home.
+    /// Number of chunks for the conversion to Arrow.
     pub(super) fn chunks(&self) -> u64 {
         self.rows.div_ceil(CHUNK_ROWS)
     }
@@ -164,7 +165,7 @@ impl MadeRows {
         chunk * CHUNK_ROWS..((chunk + 1) * CHUNK_ROWS).min(self.rows)
     }
 
-    /// What is known of columns `wanted`.
+    /// Statistics of columns `wanted`.
     pub(super) fn statistics(&self, wanted: &[usize], schema: &SchemaRef) -> Statistics {
         let columns = wanted.iter().filter_map(|column| self.columns.get(*column));
         let mut known = Statistics {
@@ -176,10 +177,10 @@ impl MadeRows {
         known
     }
 
-    /// A chunk of a column as Arrow has it, and how many bytes came from the device for it; kept, if the session's memory pool has room.
+    /// A chunk of a column as Arrow, and the bytes downloaded for it; cached if the session's memory pool allows.
     ///
     /// # Errors
-    /// A lost device, by the table's name; what else keeps bytes from coming home.
+    /// For a lost device, with the table's name; other failures of the download.
     pub(super) async fn home(&self, column: usize, chunk: u64, context: &TaskContext) -> Result<(ArrayRef, u64)> {
         self.owners.add(context.session_config());
         if let Some(known) = lock(&self.home).chunks.get(&(column, chunk)) {

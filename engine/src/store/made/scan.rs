@@ -1,9 +1,9 @@
-//! A scan of a made table: stored columns to a run on the device, Arrow batches to everyone else.
+//! A scan of a kept table: stored columns for a run on the device, Arrow batches otherwise.
 //!
 //!   DataSourceExec ─ MadeSource ─┬─ below an upload: Scan::of ─► View
-//!                                └─ executed ─► chunk by chunk, home
+//!                                └─ executed ─► downloaded chunk by chunk
 //!
-//! Order    that of the table, in each partition and from one partition to the next.
+//! Order    is that of the table, within and across partitions.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,22 +27,22 @@ use futures::{StreamExt, TryStreamExt, stream};
 use crate::metric;
 use crate::store::made::MadeRows;
 
-/// A scan of some columns of a made table.
+/// A scan of some columns of a kept table.
 #[derive(Debug, Clone)]
 pub struct MadeSource {
     pub(crate) rows: Arc<MadeRows>,
     pub(crate) columns: Vec<usize>,
     schema: SchemaRef,
     partitions: usize,
-    /// What has come from the device.
+    /// Counts downloaded bytes.
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl MadeSource {
-    /// Columns `projection`, all if there is none, in at most so many partitions.
+    /// Scans the columns `projection`, or all, with at most `partitions` partitions.
     ///
     /// # Errors
-    /// Arrow's, for a column that the table lacks.
+    /// Arrow's, if the table lacks a column.
     pub(super) fn try_new(rows: Arc<MadeRows>, projection: Option<&Vec<usize>>, partitions: usize) -> Result<Self> {
         let schema = project_schema(&rows.schema, projection)?;
         let columns = match projection {
@@ -53,14 +53,14 @@ impl MadeSource {
         Ok(Self { rows, columns, schema, partitions, metrics: ExecutionPlanMetricsSet::new() })
     }
 
-    /// The same scan for another run, with metrics of its own; `None` if `plan` is no scan of a made table.
+    /// Copy of a scan for another run, with its own metrics; `None` if `plan` is not a scan of a kept table.
     pub(crate) fn as_new(plan: &dyn ExecutionPlan) -> Option<Arc<dyn ExecutionPlan>> {
         let scan = plan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<Self>()?;
         let scan = Self { metrics: ExecutionPlanMetricsSet::new(), ..scan.clone() };
         Some(DataSourceExec::from_data_source(scan))
     }
 
-    /// The chunks of a partition.
+    /// Chunks of a partition.
     fn chunks(&self, partition: usize) -> std::ops::Range<u64> {
         let (all, of) = (self.rows.chunks(), self.partitions as u64);
         let begin = |partition: u64| all * partition / of;
@@ -81,7 +81,7 @@ impl MadeSource {
     }
 }
 
-/// A batch in pieces of at most so many rows.
+/// Splits a batch into pieces of at most `rows` rows.
 fn pieces(batch: RecordBatch, rows: usize) -> impl Iterator<Item = RecordBatch> {
     let rows = rows.max(1);
     (0..batch.num_rows()).step_by(rows).map(move |from| batch.slice(from, rows.min(batch.num_rows() - from)))
@@ -130,7 +130,7 @@ impl DataSource for MadeSource {
         self.metrics.clone()
     }
 
-    /// A LIMIT stays above, where the device ends the run.
+    /// A LIMIT stays above the scan, where the device ends the run.
     fn with_fetch(&self, _limit: Option<usize>) -> Option<Arc<dyn DataSource>> {
         None
     }

@@ -1,9 +1,10 @@
-//! A made table in the catalog.
+//! A kept table in the catalog.
 //!
-//!   MadeRows ── INSERT, UPDATE, DELETE ──► batches of DataFusion's own table in memory      for good: they cannot be added to where they are
+//!   MadeRows ── INSERT, UPDATE, DELETE ──► batches of a DataFusion in-memory table     for good: MadeRows never change
 //!
-//! Reads    a plan reads the rows as they were when it was made, whatever becomes of the table.
-//! INSERT   acts when it is executed. UPDATE and DELETE are queries whose rows come here (`mends::changes`).
+//! Reads    a plan reads the rows as of its planning, regardless of later changes to the table.
+//! INSERT   changes the table when it is executed. UPDATE and DELETE are queries whose rows replace the old ones
+//!          (`mends::changes`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,39 +26,39 @@ use tokio::sync::RwLock;
 
 use crate::store::made::{MadeRows, MadeSource};
 
-/// A table that a query has made.
+/// A table created by a query.
 #[derive(Debug, Clone)]
 pub struct MadeTable {
     schema: SchemaRef,
     rows: Arc<RwLock<Rows>>,
 }
 
-/// Where the rows of a made table are.
+/// Storage of a kept table's rows.
 #[derive(Debug, Clone)]
 pub enum Rows {
-    /// As they were made.
+    /// Unchanged since creation.
     Made(Arc<MadeRows>),
-    /// Since a statement has changed them.
+    /// Changed by a statement.
     Changed(Arc<MemTable>),
 }
 
 impl MadeTable {
-    /// A table of these rows.
+    /// A table with these rows.
     pub fn new(rows: Arc<MadeRows>) -> Self {
         Self { schema: Arc::clone(&rows.schema), rows: Arc::new(RwLock::new(Rows::Made(rows))) }
     }
 
-    /// Where its rows are now.
+    /// Current rows.
     pub async fn rows(&self) -> Rows {
         self.rows.read().await.clone()
     }
 
-    /// The same; `None` while a statement changes them.
+    /// Current rows; `None` while a statement changes them.
     pub fn rows_now(&self) -> Option<Rows> {
         Some(self.rows.try_read().ok()?.clone())
     }
 
-    /// Puts other rows in the place of those that a query has made; false, and nothing done, where they are no longer there.
+    /// Replaces the original rows; returns false, without any change, if they have already been replaced.
     pub async fn exchange(&self, before: &Arc<MadeRows>, new: MemTable) -> bool {
         let mut rows = self.rows.write().await;
         let are_there = matches!(&*rows, Rows::Made(now) if Arc::ptr_eq(now, before));
@@ -67,7 +68,7 @@ impl MadeTable {
         are_there
     }
 
-    /// Its rows, as long as they are as they were made.
+    /// The original rows, if unchanged.
     pub async fn made(&self) -> Option<Arc<MadeRows>> {
         match self.rows().await {
             Rows::Made(rows) => Some(rows),
@@ -75,7 +76,7 @@ impl MadeTable {
         }
     }
 
-    /// The table as DataFusion's own, from now on.
+    /// Converts the table permanently to a DataFusion in-memory table.
     async fn changed(&self, context: &Arc<TaskContext>) -> Result<Arc<MemTable>> {
         let mut rows = self.rows.write().await;
         let made = match &*rows {
@@ -129,7 +130,7 @@ impl TableProvider for MadeTable {
     }
 }
 
-/// Rows on their way into a made table.
+/// Sink that inserts rows into a kept table.
 #[derive(Debug)]
 struct Insert {
     table: MadeTable,
@@ -151,7 +152,7 @@ impl DataSink for Insert {
     }
 
     async fn write_all(&self, data: SendableRecordBatchStream, context: &Arc<TaskContext>) -> Result<u64> {
-        // All of them first: rows of a query that fails are not inserted.
+        // Collects all rows first: rows of a failed query are not inserted.
         let mut batches: Vec<_> = data.try_collect().await?;
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         let table = self.table.changed(context).await?;

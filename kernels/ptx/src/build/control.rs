@@ -1,9 +1,9 @@
-//! Control flow as nesting: branches, loops, early ends, guards, special registers, and what the lanes of a warp say to one another.
+//! Structured control flow: branches, loops, early exits, guards, special registers and warp-level exchange.
 
 use super::{Compare, FunctionBuilder, Reg, Value};
 use crate::ast::{Guard, Operand, Span, Statement, Type};
 
-/// A branch that was opened and waits for [`FunctionBuilder::close`].
+/// An open branch, to be closed by [`FunctionBuilder::close`].
 #[must_use = "an open branch must be closed"]
 #[derive(Debug)]
 pub struct Open {
@@ -52,7 +52,7 @@ impl FunctionBuilder {
         result
     }
 
-    /// As [`Self::if_`] without a closure: what follows runs where `condition` holds, until [`Self::close`].
+    /// Like [`Self::if_`] without a closure: the instructions until [`Self::close`] run where `condition` holds.
     pub fn open_if(&mut self, condition: Reg) -> Open {
         let end = self.fresh_label("end");
         self.branch(Some((condition, false)), &end);
@@ -74,7 +74,7 @@ impl FunctionBuilder {
         self.place(&end);
     }
 
-    /// Runs `body` again while `condition`, computed afresh each time, holds.
+    /// Runs `body` while `condition` holds; the condition is evaluated before each iteration.
     pub fn while_<T>(&mut self, condition: impl FnOnce(&mut Self) -> Reg, body: impl FnOnce(&mut Self) -> T) -> T {
         let (again, end) = (self.fresh_label("while"), self.fresh_label("end"));
         self.place(&again);
@@ -88,7 +88,7 @@ impl FunctionBuilder {
         result
     }
 
-    /// Runs `body` for ever: leave by [`Self::break_if`].
+    /// Runs `body` forever; leave the loop with [`Self::break_if`].
     pub fn loop_<T>(&mut self, body: impl FnOnce(&mut Self) -> T) -> T {
         let (again, end) = (self.fresh_label("loop"), self.fresh_label("end"));
         self.place(&again);
@@ -108,7 +108,8 @@ impl FunctionBuilder {
         }
     }
 
-    /// Starts the next turn of the innermost loop where `condition` holds. In [`Self::for_`] the counter does not move.
+    /// Starts the next iteration of the innermost loop where `condition` holds. In [`Self::for_`] the counter does not
+    /// advance.
     pub fn continue_if(&mut self, condition: Reg) {
         match self.loops.last().cloned() {
             Some((again, _)) => self.branch(Some((condition, true)), &again),
@@ -137,8 +138,8 @@ impl FunctionBuilder {
         )
     }
 
-    /// Runs `body` for each row below `rows` that falls to this thread: global thread number, then a whole grid further.
-    /// The row has the type of `rows`, `U32` or `U64`.
+    /// Runs `body` for this thread's rows below `rows`: it starts at the global thread number and advances by the
+    /// number of threads in the grid. The row has the type of `rows`, `U32` or `U64`.
     pub fn grid_stride<T>(&mut self, rows: Reg, body: impl FnOnce(&mut Self, Reg) -> T) -> T {
         let (thread, threads) = (self.global_thread(), self.grid_threads());
         let (start, step) = match rows.ty() {
@@ -152,7 +153,7 @@ impl FunctionBuilder {
         self.for_(start, rows, step, body)
     }
 
-    /// Emits what `body` emits under the guard `@condition`, or `@!condition` where `holds` is false. Straight-line code only.
+    /// Emits `body` under the guard `@condition`, or `@!condition` if `holds` is false. Straight-line code only.
     pub fn guarded<T>(&mut self, condition: Reg, holds: bool, body: impl FnOnce(&mut Self) -> T) -> T {
         if self.guard.is_some() {
             self.refuse("a guard inside a guard".to_string());
@@ -174,7 +175,7 @@ impl FunctionBuilder {
         self.emit("ret", Vec::new());
     }
 
-    /// Stops the whole launch with an error.
+    /// Aborts the whole launch with an error.
     pub fn trap(&mut self) {
         self.emit("trap", Vec::new());
     }
@@ -208,26 +209,26 @@ impl FunctionBuilder {
         self.special("%laneid")
     }
 
-    /// The number of this thread in the whole grid.
+    /// Number of this thread in the whole grid.
     pub fn global_thread(&mut self) -> Reg {
         let (thread, block, threads) = (self.thread_index(), self.block_index(), self.block_threads());
         self.mad(block, threads, thread)
     }
 
-    /// The threads of the whole grid.
+    /// Number of threads in the whole grid.
     pub fn grid_threads(&mut self) -> Reg {
         let (threads, blocks) = (self.block_threads(), self.grid_blocks());
         self.mul(threads, blocks)
     }
 
-    // Warps and blocks. All lanes of the mask must come here together; the short forms ask all 32.
+    // Warps and blocks. All lanes of the mask must execute these together; the short forms use a mask of all 32 lanes.
 
-    /// Waits until every thread of the block is here.
+    /// Waits until every thread of the block arrives.
     pub fn barrier(&mut self) {
         self.emit("bar.sync", vec![Operand::Integer(0)]);
     }
 
-    /// One bit per lane: where `condition` holds.
+    /// One bit per lane: set where `condition` holds.
     pub fn ballot(&mut self, condition: Reg) -> Reg {
         self.vote("vote.sync.ballot.b32", Type::B32, condition)
     }
@@ -249,7 +250,7 @@ impl FunctionBuilder {
         result
     }
 
-    /// The 32-bit `value` of another lane: `mode` is `up`, `down`, `bfly` or `idx`; `clamp` as the PTX manual says.
+    /// The 32-bit `value` of another lane: `mode` is `up`, `down`, `bfly` or `idx`; `clamp` as in the PTX manual.
     pub fn shuffle(&mut self, mode: &str, value: Reg, lane: impl Into<Value>, clamp: u32) -> Reg {
         let opcode = format!("shfl.sync.{mode}.b32");
         self.expect_type(&opcode, Type::B32, value.view(if value.ty().is_float() { value.ty() } else { Type::B32 }));
@@ -265,7 +266,7 @@ impl FunctionBuilder {
         result
     }
 
-    /// As [`Self::shuffle`] for 64 bits, in two halves.
+    /// Like [`Self::shuffle`] for 64 bits, in two halves.
     pub fn shuffle64(&mut self, mode: &str, value: Reg, lane: impl Into<Value>, clamp: u32) -> Reg {
         let lane = lane.into();
         let (low, high) = self.unpack(value);

@@ -1,4 +1,4 @@
-//! One function under construction: its registers, its statements, and the first thing wrong with it.
+//! One function under construction: its registers, its statements and its first error.
 
 use super::{Class, Param, Reg, Value};
 use crate::PtxError;
@@ -19,7 +19,7 @@ pub struct FunctionBuilder {
     registers: [u32; Class::ALL.len()],
     pub(super) labels: u32,
     pub(super) guard: Option<Guard>,
-    /// Labels of the loops around here: (again, end), innermost last.
+    /// Labels of the enclosing loops: (again, end), innermost last.
     pub(super) loops: Vec<(String, String)>,
     pub(super) calls: u32,
     instructions: u32,
@@ -59,7 +59,7 @@ impl FunctionBuilder {
         &self.name
     }
 
-    /// Instructions so far.
+    /// Number of instructions so far.
     pub fn num_instructions(&self) -> u32 {
         self.instructions
     }
@@ -73,7 +73,7 @@ impl FunctionBuilder {
         Param { name: name.to_string(), ty }
     }
 
-    /// Declares a parameter of `size` bytes, such as a struct; it is read by [`Self::load`] from [`Param::at`].
+    /// Declares a parameter of `size` bytes, such as a struct; read it with [`Self::load`] from [`Param::at`].
     pub fn param_bytes(&mut self, name: &str, align: u32, size: u64) -> Param {
         let mut variable = Variable::new(Space::Param, Type::B8, name);
         variable.align = Some(align);
@@ -82,7 +82,7 @@ impl FunctionBuilder {
         Param { name: name.to_string(), ty: Type::B8 }
     }
 
-    /// Declares what a function returns: `size` bytes, written by [`Self::store`] to `Space::Param`.
+    /// Declares the function's result: `size` bytes, written by [`Self::store`] to `Space::Param`.
     pub fn return_bytes(&mut self, align: u32, size: u64) -> Param {
         let name = format!("{}_result", self.name);
         let mut variable = Variable::new(Space::Param, Type::B8, &name);
@@ -92,17 +92,17 @@ impl FunctionBuilder {
         Param { name, ty: Type::B8 }
     }
 
-    /// At most this many threads in a block.
+    /// Sets the maximum number of threads in a block.
     pub fn max_threads(&mut self, threads: u32) {
         self.directives.push(Directive::MaxThreads(vec![threads]));
     }
 
-    /// At least this many blocks on a multiprocessor.
+    /// Sets the minimum number of resident blocks per multiprocessor.
     pub fn min_blocks_per_sm(&mut self, blocks: u32) {
         self.directives.push(Directive::MinBlocksPerSm(blocks));
     }
 
-    /// A fresh register, not written yet.
+    /// A fresh register without a value.
     pub fn register(&mut self, ty: Type) -> Reg {
         let (ty, class) = match Class::of(ty) {
             Some(Class::B32) if ty.bits() < 32 => (widened(ty), Class::B32),
@@ -118,7 +118,7 @@ impl FunctionBuilder {
         Reg { ty, class, number }
     }
 
-    /// Remembers the first thing wrong.
+    /// Records an error; only the first one is kept.
     pub(super) fn refuse(&mut self, message: String) {
         if self.error.is_none() {
             let place = format!("function {}, instruction {}", self.name, self.instructions + 1);
@@ -126,7 +126,7 @@ impl FunctionBuilder {
         }
     }
 
-    /// Whether nothing was refused so far.
+    /// Whether no error was recorded so far.
     pub fn is_well_typed(&self) -> bool {
         self.error.is_none()
     }
@@ -181,7 +181,7 @@ impl FunctionBuilder {
         }
     }
 
-    /// Emits `opcode.ty result, operands` with every operand of type `ty`, and gives the result.
+    /// Emits `opcode.ty result, operands` with every operand of type `ty` and returns the result.
     pub(super) fn simple(&mut self, opcode: &str, ty: Type, operands: &[Value]) -> Reg {
         let full = format!("{opcode}.{}", ty.name());
         let result = self.register(ty);
@@ -193,7 +193,8 @@ impl FunctionBuilder {
         result
     }
 
-    /// The type that the register operands agree on. Bits give way to a sharper type; numbers alone have none.
+    /// The common type of the register operands. A sized bit type yields to a more specific type; numbers alone have no
+    /// type.
     pub(super) fn common_type(&mut self, opcode: &str, operands: &[Value]) -> Type {
         let mut common: Option<Type> = None;
         for operand in operands {
@@ -220,7 +221,7 @@ impl FunctionBuilder {
         })
     }
 
-    /// Refuses types of another kind.
+    /// Records an error if the kind of `ty` is not one of `kinds`.
     pub(super) fn expect_kind(&mut self, opcode: &str, ty: Type, kinds: &[TypeKind]) {
         if !kinds.contains(&ty.kind()) {
             self.refuse(format!("{opcode} takes no {}", ty.name()));
@@ -270,7 +271,7 @@ pub(super) fn widened(ty: Type) -> Type {
     }
 }
 
-/// Whether a register of one type may be read as the other: PTX's own rule.
+/// Whether a register of type `own` may be read as `wanted`, by PTX's own rule.
 pub(super) fn agree(wanted: Type, own: Type) -> bool {
     if wanted == own {
         return true;
@@ -282,7 +283,7 @@ pub(super) fn agree(wanted: Type, own: Type) -> bool {
     w == TypeKind::Bits || o == TypeKind::Bits || (w != TypeKind::Float && o != TypeKind::Float)
 }
 
-/// Whether a number can be written where an integer of type `ty` stands.
+/// Whether a number fits an integer of type `ty`.
 fn fits(number: i128, ty: Type) -> bool {
     let bits = ty.bits().min(64);
     let low = -(1_i128 << (bits - 1));

@@ -1,4 +1,4 @@
-//! Instructions that touch registers alone.
+//! Instructions on registers only.
 
 use super::function::{agree, widened};
 use super::{FunctionBuilder, Reg, Value};
@@ -6,7 +6,7 @@ use crate::ast::{Operand, Type, TypeKind};
 
 use TypeKind::{Bits, Float, Predicate, Signed, Unsigned};
 
-/// How two values are compared. The `Or Nan` forms are true when either is NaN; the others false.
+/// Relation of a comparison. The `…OrNan` forms are true if either value is NaN; the others are false.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Compare {
     Eq,
@@ -16,9 +16,9 @@ pub enum Compare {
     Gt,
     Ge,
     NeOrNan,
-    /// Both are numbers.
+    /// Both values are numbers.
     Num,
-    /// Either is NaN.
+    /// Either value is NaN.
     Nan,
 }
 
@@ -41,14 +41,14 @@ impl Compare {
 impl FunctionBuilder {
     // Moves
 
-    /// A fresh register of type `ty` holding `value`.
+    /// A fresh register of type `ty` with the value `value`.
     pub fn copy(&mut self, ty: Type, value: impl Into<Value>) -> Reg {
         let result = self.register(ty);
         self.assign(result, value);
         result
     }
 
-    /// Writes `value` into a register that is there: the way to change a variable in a loop or branch.
+    /// Writes `value` into an existing register. Use it to change a variable in a loop or branch.
     pub fn assign(&mut self, to: Reg, value: impl Into<Value>) {
         let ty = to.ty();
         let opcode = format!("mov.{}", if ty.bits() < 32 { widened(ty) } else { ty }.name());
@@ -57,7 +57,7 @@ impl FunctionBuilder {
         self.emit(&opcode, vec![Operand::Name(to.name()), operand]);
     }
 
-    /// A predicate that is always false, or always true.
+    /// A predicate that is constantly `truth`.
     pub fn constant_pred(&mut self, truth: bool) -> Reg {
         let result = self.register(Type::Pred);
         self.assign_pred(result, truth);
@@ -120,7 +120,7 @@ impl FunctionBuilder {
         self.two("sub", "sub.rn", &[Signed, Unsigned, Bits, Float], a.into(), b.into())
     }
 
-    /// The low half of an integer product, or a float product.
+    /// The low half of an integer product, or the product of floats.
     pub fn mul(&mut self, a: impl Into<Value>, b: impl Into<Value>) -> Reg {
         self.two("mul.lo", "mul.rn", &[Signed, Unsigned, Bits, Float], a.into(), b.into())
     }
@@ -140,7 +140,7 @@ impl FunctionBuilder {
         result
     }
 
-    /// `a * b + c`, low half.
+    /// `a * b + c`, the low half.
     pub fn mad(&mut self, a: impl Into<Value>, b: impl Into<Value>, c: impl Into<Value>) -> Reg {
         let (a, b, c) = (a.into(), b.into(), c.into());
         let ty = self.common_type("mad.lo", &[a, b, c]);
@@ -183,7 +183,7 @@ impl FunctionBuilder {
         self.simple("fma.rn", ty, &[a, b, c])
     }
 
-    /// Integer division truncates; by zero the result is unspecified but nothing traps.
+    /// Division. Integers truncate; integer division by zero gives an unspecified result and does not trap.
     pub fn div(&mut self, a: impl Into<Value>, b: impl Into<Value>) -> Reg {
         self.two("div", "div.rn", &[Signed, Unsigned, Float], a.into(), b.into())
     }
@@ -219,7 +219,7 @@ impl FunctionBuilder {
         self.one("sqrt.rn", &[Float], a.into())
     }
 
-    // Carry chains: the flag lives between neighbouring instructions only, so emit a chain without a gap.
+    // Carry chains. The carry flag is valid only between adjacent instructions: emit a chain without a gap.
 
     fn chain(&mut self, opcode: &str, a: Value, b: Value) -> Reg {
         let ty = self.common_type(opcode, &[a, b]);
@@ -301,7 +301,7 @@ impl FunctionBuilder {
         result
     }
 
-    /// Shifts left; counts of the width or more give zero.
+    /// Shifts left; a count of at least the width gives zero.
     pub fn shl(&mut self, a: impl Into<Value>, count: impl Into<Value>) -> Reg {
         let a = a.into();
         let ty = self.common_type("shl", &[a]);
@@ -309,7 +309,7 @@ impl FunctionBuilder {
         self.shift("shl", bits_type(ty), a, count.into()).view(widened(ty))
     }
 
-    /// Shifts right, filling with the sign of signed types and with zero otherwise; large counts shift everything out.
+    /// Shifts right: arithmetic for signed types, logical otherwise. A count of at least the width shifts out all bits.
     pub fn shr(&mut self, a: impl Into<Value>, count: impl Into<Value>) -> Reg {
         let a = a.into();
         let ty = self.common_type("shr", &[a]);
@@ -344,7 +344,7 @@ impl FunctionBuilder {
         self.simple("brev", bits_type(ty), &[a]).view(ty)
     }
 
-    /// `length` bits of `a` from `start` on, extended by the sign of signed types.
+    /// The `length` bits of `a` from bit `start`, sign-extended for signed types.
     pub fn bfe(&mut self, a: impl Into<Value>, start: impl Into<Value>, length: impl Into<Value>) -> Reg {
         let a = a.into();
         let ty = self.common_type("bfe", &[a]);
@@ -370,7 +370,7 @@ impl FunctionBuilder {
         result
     }
 
-    /// Compares into a predicate that is there.
+    /// Compares into an existing predicate.
     pub fn setp_into(&mut self, to: Reg, relation: Compare, a: impl Into<Value>, b: impl Into<Value>) {
         let (a, b) = (a.into(), b.into());
         let ty = self.common_type("setp", &[a, b]);
@@ -387,7 +387,7 @@ impl FunctionBuilder {
         self.emit(&full, operands);
     }
 
-    /// `a` where `condition` holds, else `b`. Predicates are selected as words: assemblers get logic wrong.
+    /// `a` where `condition` holds, else `b`. Predicates are selected as words, because ptxas miscompiles logic forms.
     pub fn select(&mut self, condition: Reg, a: impl Into<Value>, b: impl Into<Value>) -> Reg {
         let (a, b) = (a.into(), b.into());
         let ty = self.common_type("selp", &[a, b]);
@@ -423,8 +423,8 @@ impl FunctionBuilder {
         self.setp(Compare::Ne, word, 0u32)
     }
 
-    /// The number `value` as type `ty`: integers are extended by their own sign or truncated; integers to floats and
-    /// floats to narrower floats round to nearest even; floats to integers truncate and saturate, NaN gives zero.
+    /// Converts `value` to type `ty`. Integers are extended by their own sign or truncated. Integers to floats and
+    /// floats to narrower floats round to nearest even. Floats to integers truncate and saturate; NaN gives zero.
     pub fn convert(&mut self, ty: Type, value: Reg) -> Reg {
         let from = value.ty();
         if from == ty {
@@ -443,7 +443,7 @@ impl FunctionBuilder {
         self.convert_with(rounding, ty, value)
     }
 
-    /// As [`Self::convert`], with the rounding named: `.rmi`, `.rpi`, `.rni`, `.rzi`, `.rn`, …
+    /// Like [`Self::convert`], with an explicit rounding: `.rmi`, `.rpi`, `.rni`, `.rzi`, `.rn`, …
     pub fn convert_with(&mut self, rounding: &str, ty: Type, value: Reg) -> Reg {
         let from = value.ty();
         self.expect_kind("cvt", ty, &[Signed, Unsigned, Float]);
@@ -455,7 +455,7 @@ impl FunctionBuilder {
         result
     }
 
-    /// The low bits of a 32-bit value, as many as `narrow` has, extended by `narrow`'s sign to 32 bits.
+    /// The low bits of a 32-bit value in the width of `narrow`, sign- or zero-extended to 32 bits as `narrow` requires.
     pub fn extend(&mut self, narrow: Type, value: Reg) -> Reg {
         let wide = widened(narrow);
         self.expect_kind("cvt", narrow, &[Signed, Unsigned]);
@@ -466,7 +466,7 @@ impl FunctionBuilder {
         result
     }
 
-    /// Any other instruction: the results' types first, then the operands as they are. `check` judges it later.
+    /// Any other instruction, from the result types and the operands as given. `check` validates it later.
     pub fn raw(&mut self, opcode: &str, results: &[Type], operands: &[Value]) -> Vec<Reg> {
         let results: Vec<Reg> = results.iter().map(|&ty| self.register(ty)).collect();
         let mut list: Vec<Operand> = results.iter().map(|result| Operand::Name(result.name())).collect();
@@ -483,7 +483,7 @@ impl FunctionBuilder {
     }
 }
 
-/// The type that names bits of this width, predicates excepted.
+/// The bit type of the same width; predicates stay predicates.
 fn bits_type(ty: Type) -> Type {
     match ty {
         Type::Pred => Type::Pred,
@@ -492,7 +492,7 @@ fn bits_type(ty: Type) -> Type {
     }
 }
 
-/// `add.b32` does not exist: bits count as unsigned.
+/// The type for arithmetic: `add.b32` does not exist, so bit types become unsigned.
 fn arithmetic_type(ty: Type) -> Type {
     match ty {
         Type::B32 => Type::U32,

@@ -3,7 +3,7 @@
 use super::{FunctionBuilder, Param, Reg, Symbol, Value};
 use crate::ast::{Operand, Space, Type, TypeKind};
 
-/// Where memory is touched: a register or symbol plus an offset in bytes.
+/// Address of an access: a register or symbol plus an offset in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     base: Base,
@@ -39,7 +39,7 @@ impl Address {
         Address { base: Base::Symbol(name.to_string()), offset }
     }
 
-    /// `offset` bytes further.
+    /// This address plus `offset` bytes.
     pub fn plus(mut self, offset: i64) -> Address {
         self.offset += offset;
         self
@@ -90,24 +90,24 @@ impl FunctionBuilder {
         self.load(Space::Param, param.ty(), param.at(0))
     }
 
-    /// Reads a value. Narrow types are extended to 32 bits.
+    /// Loads a value. Narrow types are extended to 32 bits.
     pub fn load(&mut self, space: Space, ty: Type, address: impl Into<Address>) -> Reg {
         self.load_with(&format!("ld.{}", space.name()), ty, address)
     }
 
-    /// Reads a value that nothing writes while the kernel runs, through the read-only path.
+    /// Loads a value through the read-only path; the kernel must not write it.
     pub fn load_constant(&mut self, ty: Type, address: impl Into<Address>) -> Reg {
         self.load_with("ld.global.nc", ty, address)
     }
 
-    /// Reads by any form of `ld`: `ld.acquire.gpu.global`, `ld.volatile.shared`, …
+    /// Loads with any form of `ld`: `ld.acquire.gpu.global`, `ld.volatile.shared`, …
     pub fn load_with(&mut self, opcode: &str, ty: Type, address: impl Into<Address>) -> Reg {
         let result = self.register(ty);
         self.load_into(opcode, ty, result, address);
         result
     }
 
-    /// Reads into a register that is there; under a guard it keeps its value where the guard fails.
+    /// Loads into an existing register; where a guard fails, the register keeps its value.
     pub fn load_into(&mut self, opcode: &str, ty: Type, to: Reg, address: impl Into<Address>) {
         let full = format!("{opcode}.{}", ty.name());
         self.expect_type(&full, ty, to);
@@ -115,7 +115,7 @@ impl FunctionBuilder {
         self.emit(&full, vec![Operand::Name(to.name()), address]);
     }
 
-    /// Reads `count` (2 or 4) neighbouring values at once; the address is aligned to all of them.
+    /// Loads `count` (2 or 4) adjacent values at once; the address must be aligned to their total size.
     pub fn load_vector(&mut self, opcode: &str, count: u32, ty: Type, address: impl Into<Address>) -> Vec<Reg> {
         let full = self.vector_opcode(opcode, count, ty);
         let results: Vec<Reg> = (0..count).map(|_| self.register(ty)).collect();
@@ -133,12 +133,12 @@ impl FunctionBuilder {
         full
     }
 
-    /// Writes a value, truncated to the type.
+    /// Stores a value, truncated to the type.
     pub fn store(&mut self, space: Space, ty: Type, address: impl Into<Address>, value: impl Into<Value>) {
         self.store_with(&format!("st.{}", space.name()), ty, address, value);
     }
 
-    /// Writes by any form of `st`: `st.release.gpu.global`, `st.volatile.shared`, …
+    /// Stores with any form of `st`: `st.release.gpu.global`, `st.volatile.shared`, …
     pub fn store_with(&mut self, opcode: &str, ty: Type, address: impl Into<Address>, value: impl Into<Value>) {
         let full = format!("{opcode}.{}", ty.name());
         let address = self.address(&full, address.into());
@@ -146,7 +146,7 @@ impl FunctionBuilder {
         self.emit(&full, vec![address, value]);
     }
 
-    /// Writes 2 or 4 neighbouring values at once; the address is aligned to all of them.
+    /// Stores 2 or 4 adjacent values at once; the address must be aligned to their total size.
     pub fn store_vector(&mut self, opcode: &str, ty: Type, address: impl Into<Address>, values: &[Reg]) {
         let full = self.vector_opcode(opcode, values.len() as u32, ty);
         let address = self.address(&full, address.into());
@@ -154,7 +154,7 @@ impl FunctionBuilder {
         self.emit(&full, vec![address, Operand::Vector(values)]);
     }
 
-    /// Reads, combines and writes in one step; gives the value from before.
+    /// Reads, combines and writes atomically; returns the old value.
     pub fn atomic(
         &mut self,
         op: Atomic,
@@ -166,7 +166,7 @@ impl FunctionBuilder {
         self.atomic_with(&format!("atom.{}", space.name()), op, ty, address, value)
     }
 
-    /// By any form of `atom`: `atom.acq_rel.gpu.global`, …
+    /// Like [`Self::atomic`] with any form of `atom`: `atom.acq_rel.gpu.global`, …
     pub fn atomic_with(
         &mut self,
         opcode: &str,
@@ -183,7 +183,7 @@ impl FunctionBuilder {
         result
     }
 
-    /// As [`Self::atomic`] without a result: cheaper.
+    /// Like [`Self::atomic`] without a result, which is cheaper.
     pub fn reduce(&mut self, op: Atomic, space: Space, ty: Type, address: impl Into<Address>, value: impl Into<Value>) {
         let full = self.atomic_opcode(&format!("red.{}", space.name()), op, ty);
         let address = self.address(&full, address.into());
@@ -205,7 +205,7 @@ impl FunctionBuilder {
         full
     }
 
-    /// Writes `new` where `expected` stands; gives the value from before.
+    /// Writes `new` if the current value equals `expected`; returns the old value.
     pub fn compare_exchange(
         &mut self,
         space: Space,
@@ -217,7 +217,7 @@ impl FunctionBuilder {
         self.compare_exchange_with(&format!("atom.{}", space.name()), ty, address, expected, new)
     }
 
-    /// By any form of `atom`, such as `atom.acq_rel.gpu.global`.
+    /// Like [`Self::compare_exchange`] with any form of `atom`, such as `atom.acq_rel.gpu.global`.
     pub fn compare_exchange_with(
         &mut self,
         opcode: &str,
@@ -240,7 +240,7 @@ impl FunctionBuilder {
         result
     }
 
-    /// Orders memory: `acq_rel.gpu`, `sc.sys`, …
+    /// Memory fence of a kind: `acq_rel.gpu`, `sc.sys`, …
     pub fn fence(&mut self, kind: &str) {
         self.emit(&format!("fence.{kind}"), Vec::new());
     }

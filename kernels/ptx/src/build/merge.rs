@@ -1,19 +1,19 @@
-//! Several modules as one, so that a driver assembles them together.
+//! Merges several modules into one, so that the driver assembles them together.
 //!
 //!   module 0: pipeline, tile      ┐      one module: pipeline$0, pipeline$1, emit$1, tile, table$1
 //!   module 1: pipeline, emit,     ├─►
-//!             tile, table         ┘      equal helpers and variables are there once
+//!               tile, table         ┘      equal helpers and variables exist once
 //!
-//! Names    kernels get the number of their module; a function or variable gets it when another one has its name.
+//! Names    kernels get the number of their module as a suffix; a function or variable gets it if its name is taken.
 
 use std::collections::{HashMap, HashSet};
 
 use super::paste::{item_name, names_in_item, rename_item};
 use crate::ast::{FunctionKind, Item, Module};
 
-/// All items of `modules` in one module. The kernel `k` of module `n` is called [`merged_name`]`(k, n)` there.
+/// Merges all items of `modules` into one module. The kernel `k` of module `n` is called [`merged_name`]`(k, n)` there.
 ///
-/// Header  that of the first module: all must have the same one.
+/// Header  is that of the first module: all modules must have equal headers.
 pub fn merge(modules: &[Module]) -> Module {
     let mut merged = modules.first().map_or_else(Module::new, |first| Module { items: Vec::new(), ..first.clone() });
     let mut taken: HashMap<String, Item> = HashMap::new();
@@ -32,7 +32,7 @@ pub fn merge(modules: &[Module]) -> Module {
                 continue;
             }
             let item = rename_item(item.clone(), &names);
-            // Functions are known by their definition, whatever is declared before.
+            // Only the definition of a function is recorded, not an earlier declaration.
             let declares = matches!(&item, Item::Function(function) if function.body.is_none());
             if !declares && !matches!(item, Item::Pragma(_)) {
                 taken.insert(item_name(&item).to_string(), item.clone());
@@ -43,7 +43,7 @@ pub fn merge(modules: &[Module]) -> Module {
     merged
 }
 
-/// What [`merge`] calls the kernel `name` of the `number`-th module.
+/// The name in the merged module of the kernel `name` of module `number`.
 pub fn merged_name(name: &str, number: usize) -> String {
     format!("{name}${number}")
 }
@@ -52,7 +52,7 @@ fn is_kernel(item: &Item) -> bool {
     matches!(item, Item::Function(function) if function.kind == FunctionKind::Entry)
 }
 
-/// Names of a module's items that are there already: equal, with everything that they name.
+/// Names of the module's items that are already merged: equal items whose references are equal, too.
 fn shared(module: &Module, taken: &HashMap<String, Item>) -> HashSet<String> {
     let defined = |item: &&Item| !matches!(item, Item::Function(function) if function.body.is_none());
     let mut shared: HashSet<String> = (module.items.iter().filter(defined))
@@ -100,7 +100,6 @@ mod tests {
 
     #[test]
     fn kernels_get_numbers_and_equal_items_are_there_once() {
-        // As positions in the text tell items apart, equal items stand at equal places.
         let texts = [1, 2].map(|value| format!("{TILE}{}{}", helper(7), kernel(value, "call outer;")));
         let merged = merge(&texts.each_ref().map(|text| module(text)));
         let names: Vec<&str> = merged.items.iter().map(item_name).collect();

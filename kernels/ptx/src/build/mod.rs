@@ -1,4 +1,4 @@
-//! A typed builder of PTX modules: registers are values with a type, control flow is nested closures, labels stay hidden.
+//! A typed builder of PTX modules: registers are typed values, control flow is nested closures, labels are hidden.
 //!
 //! ```text
 //!   let mut f = FunctionBuilder::kernel("double");          .visible .entry double(.param .u64 data, .param .u32 rows)
@@ -15,13 +15,13 @@
 //!   let module = module.finish()?;
 //! ```
 //!
-//! Types     an instruction's type is that of its register operands, which must agree; `Reg::view` reads a register as
-//!           another type of its width at no cost. Bits agree with everything of their width.
-//! Narrow    values of 8 and 16 bits live in 32-bit registers; loads extend, stores truncate.
-//! Floats    every operation names its rounding, so that nothing is contracted into a fused multiply-add.
-//! Errors    an ill-typed instruction is remembered, with its function and number, and `finish` returns the first one; so is
-//!           one that reads a register which is not assigned on every way there.
-//! Calls     `ModuleBuilder::paste` merges a compiled helper, with all that it needs, under names of its own.
+//! Types     an instruction's type is the type of its register operands, which must agree; `Reg::view` reads a register
+//!           as another type of equal width without an instruction. A bit type agrees with every type of its width.
+//! Narrow    values of 8 and 16 bits are in 32-bit registers; loads extend, stores truncate.
+//! Floats    every operation has an explicit rounding, so that no multiplication and addition fuse.
+//! Errors    `finish` returns the first ill-typed instruction, with its function and number, or the first read of a
+//!           register that is not assigned on every path.
+//! Calls     `ModuleBuilder::paste` merges a compiled helper and its dependencies under unique names.
 
 mod control;
 mod function;
@@ -43,7 +43,7 @@ pub use predicates::risky_predicates;
 use crate::ast::{Item, Linkage, Module, Space, Type, Variable};
 use crate::{PtxError, check_assigned};
 
-/// A virtual register, read as a type.
+/// A virtual register and the type at which it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Reg {
     ty: Type,
@@ -51,7 +51,7 @@ pub struct Reg {
     number: u32,
 }
 
-/// The files of registers, by declared type.
+/// Register files, by declared type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Class {
     Pred,
@@ -64,7 +64,7 @@ pub(crate) enum Class {
 impl Class {
     pub(crate) const ALL: [Class; 5] = [Class::Pred, Class::B32, Class::B64, Class::F32, Class::F64];
 
-    /// The file for a type; narrow types live in 32 bits. `None` for types without a file.
+    /// The register file of a type; narrow types use 32 bits. `None` for types without a register file.
     pub(crate) fn of(ty: Type) -> Option<Class> {
         Some(match ty {
             Type::Pred => Class::Pred,
@@ -102,7 +102,7 @@ impl Reg {
         self.ty
     }
 
-    /// The same register read as another type of its width. A wrong width is refused where the view is used.
+    /// The register read as another type of equal width. Using a view of a wrong width is an error.
     pub fn view(self, ty: Type) -> Reg {
         Reg { ty, ..self }
     }
@@ -187,7 +187,7 @@ impl ModuleBuilder {
         self.declare(variable)
     }
 
-    /// Adds a variable as it stands, with its initialiser and alignment.
+    /// Adds a variable as given, with its initializer and alignment.
     pub fn declare(&mut self, variable: Variable) -> Symbol {
         if !matches!(variable.space, Space::Shared | Space::Const | Space::Global) {
             self.refuse(&variable.name, format!("{} is no space of module variables", variable.space.name()));
@@ -197,7 +197,7 @@ impl ModuleBuilder {
         symbol
     }
 
-    /// The shared memory whose size the launch decides. Declared once, however often it is asked for.
+    /// The dynamic shared memory, whose size is a launch parameter. Repeated calls declare it once.
     pub fn dynamic_shared(&mut self) -> Symbol {
         const NAME: &str = "dynamic_shared";
         if !self.module.variables().any(|variable| variable.name == NAME) {
@@ -210,11 +210,11 @@ impl ModuleBuilder {
         Symbol { name: NAME.into(), space: Space::Shared }
     }
 
-    /// Adds a finished function; kernels and functions are called by the name that comes back.
+    /// Adds a finished function. The result names it in calls and launches.
     pub fn add(&mut self, function: FunctionBuilder) -> Callee {
         let (function, error) = function.finish();
         if self.error.is_none() {
-            // A mistake of the generator: tests are to find it, not who runs a query.
+            // An unassigned register is a bug of the generator, so only debug builds check it.
             let unassigned = || if cfg!(debug_assertions) { check_assigned(&function).err() } else { None };
             self.error = error.or_else(unassigned);
         }
@@ -226,7 +226,7 @@ impl ModuleBuilder {
         callee
     }
 
-    /// The function `name` of this module, if it is there.
+    /// The function `name` of this module, if it exists.
     pub fn callee(&self, name: &str) -> Option<Callee> {
         self.module.function(name).map(Callee::of)
     }
@@ -265,7 +265,7 @@ impl Symbol {
         self.space
     }
 
-    /// The variable's bytes from `offset` on.
+    /// The address `offset` bytes into the variable.
     pub fn at(&self, offset: i64) -> Address {
         Address::symbol(&self.name, offset)
     }
@@ -287,7 +287,7 @@ impl Param {
         self.ty
     }
 
-    /// The parameter's bytes from `offset` on, for [`FunctionBuilder::load`] from `Space::Param`.
+    /// The address `offset` bytes into the parameter, for [`FunctionBuilder::load`] from `Space::Param`.
     pub fn at(&self, offset: i64) -> Address {
         Address::symbol(&self.name, offset)
     }

@@ -1,11 +1,11 @@
-//! Calls, and merging of compiled helpers into a module that is being built.
+//! Calls, and merging of compiled helpers into a module under construction.
 //!
 //!   helper image                         module being built
 //!     .func helper ── calls ─► inner       .func helper_1 ─► inner_1      table_1       kernel ── call ─► helper_1
 //!                  └─ reads ─► table
 //!
-//! Names    every merged function and variable gets a name that the module does not have yet; helpers of one image share
-//!          what they share, and asking twice merges once.
+//! Names    every merged function and variable gets a name that is new in the module; helpers of one image share their
+//!          common dependencies, and a repeated paste merges nothing new.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,7 +15,7 @@ use crate::ast::{
     AddressBase, Function, FunctionKind, Init, Item, Linkage, Module, Operand, Space, Span, Statement, Type, Variable,
 };
 
-/// A function that can be called: its name in the module and the layout of what goes in and comes out.
+/// A callable function: its name in the module and the layout of its parameters and results.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Callee {
     name: String,
@@ -33,26 +33,26 @@ impl Callee {
     }
 }
 
-/// What was merged so far: by (image, old name), the new name.
+/// The merged items: new name by (image, old name).
 #[derive(Debug, Default)]
 pub(super) struct Pasted {
     names: HashMap<(u64, String), String>,
 }
 
 impl ModuleBuilder {
-    /// Merges the function `name` of a compiled image, with every function and variable that it needs, under names of
-    /// its own. The second time it only finds it.
+    /// Merges the function `name` of a compiled image and all functions and variables that it needs, under new names. A
+    /// repeated call returns the merged function.
     ///
     /// # Errors
-    /// [`PtxError::Rule`] if the image has no body for a function that is needed.
+    /// [`PtxError::Rule`] if the image has no body of a required function.
     pub fn paste(&mut self, image: &Module, name: &str) -> Result<Callee, PtxError> {
         self.paste_known(image, fingerprint(image), name)
     }
 
-    /// As [`Self::paste`], for an image whose [`fingerprint`] the caller keeps: large images take a while to hash.
+    /// Like [`Self::paste`] with a [`fingerprint`] kept by the caller, because large images take time to hash.
     ///
     /// # Errors
-    /// As [`Self::paste`].
+    /// Those of [`Self::paste`].
     pub fn paste_known(&mut self, image: &Module, fingerprint: u64, name: &str) -> Result<Callee, PtxError> {
         if let Some(new) = self.pasted.names.get(&(fingerprint, name.to_string()))
             && let Some(function) = self.module.function(new)
@@ -95,7 +95,7 @@ impl ModuleBuilder {
             };
             renamed.insert(old, new);
         }
-        // Declarations of what comes later let functions call one another in any order.
+        // Forward declarations let functions call one another in any order.
         let mut bodies = Vec::new();
         for item in needed.into_iter().filter(|item| fresh.contains(item_name(item))) {
             let item = rename_item(item, &renamed);
@@ -124,15 +124,15 @@ impl ModuleBuilder {
 }
 
 impl FunctionBuilder {
-    /// Calls a function: one argument per parameter of a fundamental type, one per 8 bytes of a parameter made of
-    /// bytes; the results likewise. Every thread that comes here calls.
+    /// Calls a function in every active thread. A parameter of a fundamental type takes one argument, a parameter of
+    /// bytes takes one per 8 bytes; likewise for the results.
     pub fn call(&mut self, callee: &Callee, arguments: &[Value]) -> Vec<Reg> {
         let reads: Vec<Vec<(Type, i64)>> = callee.returns.iter().map(words).collect();
         self.call_reading(callee, arguments, &reads)
     }
 
-    /// Calls a function, and reads of each result only what `reads` names: types and offsets in bytes. For results made of
-    /// bytes, some of which the function leaves unwritten.
+    /// Calls a function and reads only the parts of each result listed in `reads`: types and offsets in bytes. For
+    /// results of bytes that the function may leave partly unwritten.
     pub fn call_reading(&mut self, callee: &Callee, arguments: &[Value], reads: &[Vec<(Type, i64)>]) -> Vec<Reg> {
         self.calls += 1;
         let call = self.calls;
@@ -190,7 +190,7 @@ impl FunctionBuilder {
     }
 }
 
-/// A parameter as a local of the calling block.
+/// The parameter as a local variable of the calling block.
 fn local_copy(param: &Variable, name: &str) -> Variable {
     let mut local = Variable::new(Space::Param, param.ty, name);
     local.align = param.align;
@@ -198,7 +198,7 @@ fn local_copy(param: &Variable, name: &str) -> Variable {
     local
 }
 
-/// The registers that a parameter takes: itself, or the 8-byte words of its bytes.
+/// The registers of a parameter: the parameter itself, or the 8-byte words of its bytes.
 fn words(param: &Variable) -> Vec<(Type, i64)> {
     if param.dims.is_empty() {
         return vec![(param.ty, 0)];
@@ -215,7 +215,7 @@ fn missing(name: &str) -> PtxError {
     PtxError::Rule { span: Span::NONE, place: name.to_string(), message }
 }
 
-/// A number that tells images apart.
+/// A hash that identifies an image.
 pub fn fingerprint(image: &Module) -> u64 {
     use std::hash::{Hash, Hasher};
     let mut hasher = std::hash::DefaultHasher::new();
@@ -232,7 +232,7 @@ pub(super) fn item_name(item: &Item) -> &str {
     }
 }
 
-/// The definition called `name`, or its declaration where there is nothing else.
+/// The definition called `name`, else its declaration.
 fn find(image: &Module, name: &str) -> Option<Item> {
     if let Some(function) = image.function(name) {
         let mut function = function.clone();
@@ -250,16 +250,16 @@ fn find(image: &Module, name: &str) -> Option<Item> {
     })
 }
 
-/// Calls `visit` on every name that an item mentions.
+/// Calls `visit` for every name in an item.
 pub(super) fn names_in_item(item: &Item, visit: &mut dyn FnMut(&str)) {
-    // One traversal serves reading and renaming, so that neither can forget a place: names go through `rename_item`.
+    // One traversal serves reading and renaming, so both visit the same places: names go through `rename_item`.
     let visit = std::cell::RefCell::new(visit);
     let mut copy = item.clone();
     for_each_name(&mut copy, &mut |name| (visit.borrow_mut())(name));
 }
 
 pub(super) fn rename_item(mut item: Item, names: &HashMap<String, String>) -> Item {
-    // A name declared inside the function hides the module's.
+    // A name declared inside the function hides the module's name.
     let mut hidden = HashSet::new();
     if let Item::Function(function) = &item {
         hidden.extend(function.params.iter().chain(&function.returns).map(|param| param.name.clone()));

@@ -1,4 +1,4 @@
-//! What a predicate is of other predicates, and forms of it that the driver's assembler gets wrong, taken out.
+//! Truth tables of predicates, and rewriting of predicate forms that the driver's assembler gets wrong.
 //!
 //! ```text
 //!   or.pred  %p3, %p1, %p2
@@ -11,10 +11,12 @@
 //!   or.pred  %p6, %p6, %p5           setp.ne.u32 %p6, %r3, 0
 //! ```
 //!
-//! Why       ptxas computes `a & b` and `a | b` by one instruction with two results, and is wrong about what follows from both:
+//! Why       ptxas computes `a & b` and `a | b` with one instruction of two results and miscompiles the uses of both:
 //!           `docs/decisions/012-predicates-by-selp.md`.
-//! Tables    a formula is the truth table of at most six other predicates; what needs more is one of its own.
-//! Ways      as in `tidy`: formulas are followed inside a region, and from before the first label or branch to anywhere.
+//! Tables    a formula is the truth table of at most six other predicates; a predicate that depends on more is a
+//!           variable itself.
+//! Regions   as in `tidy`: a formula is used inside its region, or anywhere if computed before the first label or
+//!           branch.
 
 use std::collections::HashMap;
 
@@ -22,7 +24,7 @@ use super::FunctionBuilder;
 use super::tidy::{Facts, Register, only_result, register, results};
 use crate::ast::{Instruction, Module, Operand, Statement, Type};
 
-/// Bit `row` of entry `i` is the value of predicate `i` in that row of a truth table.
+/// Bit `row` of entry `i` is the value of predicate `i` in that row of the truth table.
 const VALUES: [u64; 6] = [
     0xaaaa_aaaa_aaaa_aaaa,
     0xcccc_cccc_cccc_cccc,
@@ -32,14 +34,14 @@ const VALUES: [u64; 6] = [
     0xffff_ffff_0000_0000,
 ];
 
-/// A predicate, or a word that is 0 or 1, as a truth table of other predicates.
+/// A predicate, or a word that is 0 or 1, as a truth table over other predicates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Formula {
-    /// What it depends on, ascending.
+    /// The predicates it depends on, ascending.
     of: Vec<Register>,
     /// The result in each row.
     table: u64,
-    /// Operations of two or three operands that it was made by.
+    /// Number of operations with two or three operands that computed it.
     operations: u32,
 }
 
@@ -57,7 +59,7 @@ impl Formula {
         self
     }
 
-    /// The table over more predicates.
+    /// The table extended to the predicates `all`.
     fn over(&self, all: &[Register]) -> u64 {
         let places: Vec<usize> = self.of.iter().filter_map(|own| all.iter().position(|other| other == own)).collect();
         (0..64).fold(0, |table, row| {
@@ -66,7 +68,7 @@ impl Formula {
         })
     }
 
-    /// What `operation` makes of the tables of `operands`; `None` when these depend on too many predicates.
+    /// Combines formulas by applying `operation` to their tables; `None` if they depend on too many predicates.
     fn join<const N: usize>(operands: [&Formula; N], operation: impl Fn([u64; N]) -> u64) -> Option<Formula> {
         let mut of: Vec<Register> = operands.iter().flat_map(|operand| operand.of.iter().copied()).collect();
         of.sort_unstable();
@@ -81,7 +83,7 @@ impl Formula {
             yes >> (1 << i) != no
         };
         let left: Vec<Register> = (0..of.len()).filter(|i| depends(*i)).map(|i| of[i]).collect();
-        // A predicate that the result does not depend on may have either value.
+        // A predicate that the result does not depend on is read as false.
         let places: Vec<usize> = left.iter().filter_map(|own| of.iter().position(|other| other == own)).collect();
         let table = (0..64).fold(0, |reduced, row| {
             let from = places.iter().enumerate().fold(0, |from, (i, place)| from | (row >> i & 1) << place);
@@ -90,26 +92,26 @@ impl Formula {
         Some(Formula { of: left, table, operations })
     }
 
-    /// Whether fewer operations do.
+    /// Whether fewer operations suffice.
     fn is_roundabout(&self) -> bool {
         self.of.len() <= 2 && self.operations > u32::from(self.of.len() == 2)
     }
 }
 
-/// Formulas of the registers of a body, found from its begin to its end.
+/// Computes the formulas of the registers of a body in program order.
 struct Walk {
     facts: Facts,
     /// The formula and the region where it was computed.
     known: HashMap<Register, (Formula, u32)>,
-    /// The operands of each `and`.
+    /// The operands of each `and` and its region.
     ands: HashMap<Register, ([Register; 2], u32)>,
 }
 
-/// What is wrong with an instruction.
+/// A risky form of an instruction.
 enum Fault {
-    /// Two predicates decide at most, and it takes several operations.
+    /// Several operations for a formula of at most two predicates.
     Roundabout(Formula),
-    /// A choice by logic: the condition, and what is chosen where it holds and where not.
+    /// A selection by logic operations: the condition, the value where it holds and the value where it does not.
     Choice([Register; 3]),
 }
 
@@ -118,7 +120,7 @@ impl Walk {
         Walk { facts: Facts::of(body), known: HashMap::new(), ands: HashMap::new() }
     }
 
-    /// The formula of a predicate that the statement `at` reads.
+    /// The formula of a predicate read by the statement `at`.
     fn predicate(&self, name: &Operand, at: usize) -> Option<Formula> {
         let Operand::Name(name) = name else { return None };
         let own = register(name).filter(|own| own >> 32 == 0)?;
@@ -134,7 +136,7 @@ impl Walk {
         Some(known.map_or_else(|| Formula::leaf(own), |(formula, _)| formula.clone()))
     }
 
-    /// The formula of a word that is 0 or 1.
+    /// The formula of a word whose value is 0 or 1.
     fn word(&self, operand: &Operand, at: usize) -> Option<Formula> {
         match operand {
             Operand::Integer(0) => Some(Formula::constant(false)),
@@ -186,7 +188,7 @@ impl Walk {
         }
     }
 
-    /// The choice that an `or` of two `and`s is.
+    /// The selection computed by an `or` of two `and`s.
     fn choice(&self, instruction: &Instruction, at: usize) -> Option<[Register; 3]> {
         let [Operand::Name(a), Operand::Name(b)] = results(instruction).1 else { return None };
         if instruction.opcode.name != "or" || !instruction.opcode.has("pred") {
@@ -208,7 +210,7 @@ impl Walk {
         None
     }
 
-    /// Looks at the next statement.
+    /// Processes the next statement.
     fn step(&mut self, statement: &Statement, at: usize) -> Option<Fault> {
         let Statement::Instruction(instruction) = statement else { return None };
         let (_, own) = only_result(instruction)?;
@@ -236,7 +238,7 @@ impl Walk {
     }
 }
 
-/// The place and kind of each form in a module that an assembler may get wrong; an empty list is what generated code has.
+/// Location and kind of each form in a module that an assembler may get wrong; empty for generated code.
 pub fn risky_predicates(module: &Module) -> Vec<String> {
     let mut risky = Vec::new();
     for function in module.functions() {
@@ -258,13 +260,13 @@ pub fn risky_predicates(module: &Module) -> Vec<String> {
     risky
 }
 
-/// The name of a predicate's register.
+/// The operand that names a predicate register.
 fn name(own: Register) -> Operand {
     Operand::Name(format!("%p{}", own as u32))
 }
 
 impl FunctionBuilder {
-    /// Writes risky forms in another way.
+    /// Rewrites risky forms.
     pub(super) fn separate_predicates(&mut self, body: &mut Vec<Statement>) -> bool {
         let mut walk = Walk::new(body);
         let mut replaced: Vec<(usize, Vec<Statement>)> = Vec::new();
@@ -289,7 +291,7 @@ impl FunctionBuilder {
         Operand::Name(self.register(ty).name())
     }
 
-    /// A formula of two predicates at most, in one operation.
+    /// A formula of at most two predicates in one operation and at most one `not` before or after it.
     fn direct(&mut self, formula: &Formula, result: Operand) -> Vec<Instruction> {
         let (x, y) = match *formula.of.as_slice() {
             [] => {
@@ -308,7 +310,7 @@ impl FunctionBuilder {
             list.push(Instruction::new("not.pred", vec![other.clone(), of]));
             other
         };
-        // The rows where both are false, only the first is true, only the second, both.
+        // Rows from bit 0: both false, only the first true, only the second true, both true.
         let (opcode, x, y, negated) = match formula.table & 0b1111 {
             0b1000 => ("and.pred", x, y, false),
             0b0111 => ("and.pred", x, y, true),
@@ -331,7 +333,7 @@ impl FunctionBuilder {
         list
     }
 
-    /// A choice between predicates, by words.
+    /// Selects between predicates as words.
     fn chosen(&mut self, [condition, yes, no]: [Register; 3], result: Operand) -> Vec<Instruction> {
         let [first, second, word] = [(); 3].map(|()| self.fresh(Type::B32));
         let bit = |to: &Operand, of: Register| {

@@ -1,23 +1,23 @@
-//! What a generator writes twice, or for nothing, taken out again: fewer instructions for a driver to assemble.
+//! Removes duplicate and unused instructions of generated code: fewer instructions for the driver to assemble.
 //!
 //! ```text
-//!   add.u32 %r30, %r27, %r29         add.u32 %r27, %r27, %r29          a result that is only moved on goes there at once
+//!   add.u32 %r30, %r27, %r29         add.u32 %r27, %r27, %r29          a result written to its destination
 //!   mov.u32 %r27, %r30
-//!   mov.u32 %r5, %tid.x              (gone, %r0 stands for %r5)        computed already, where every way leads through
-//!   mul.lo.u32 %r6, %r4, 4           (gone)                            nobody reads it
-//!   not.pred %p9, %p8                @%p8 bra $L_end_7                 a guard can say "not" itself
+//!   mov.u32 %r5, %tid.x              (gone, %r0 stands for %r5)        computed earlier on every path
+//!   mul.lo.u32 %r6, %r4, 4           (gone)                            result never read
+//!   not.pred %p9, %p8                @%p8 bra $L_end_7                 a guard can be negated itself
 //!   @!%p9 bra $L_end_7
 //!   @%p3 bra $L_end_2                @!%p3 bra $L_loop_1               a branch around a branch
 //!   bra $L_loop_1
 //!   $L_end_2:
 //! ```
 //!
-//! Predicates of predicates are written as `predicates` says, so that an assembler gets them right.
+//! Predicates of predicates are rewritten by `predicates`, because an assembler gets some forms wrong.
 //!
-//! Kept     loads that are ordered, atomics, stores, calls, and whatever speaks to other lanes, as they are and where they are.
-//! Ways     a region is a run of statements without a label or a branch: who comes to its begin comes to its end. What is
-//!          computed before the first label or branch holds everywhere.
-//! Registers  written in one place only, before their readers, are taken for values; the others for variables.
+//! Kept     ordered loads, atomics, stores, calls and exchanges with other lanes stay unchanged and in place.
+//! Regions  a region is a run of statements without a label or a branch: a thread that enters it runs to its end. A
+//!          value computed before the first label or branch is valid everywhere.
+//! Registers  written once, before their first read, are values; the others are variables.
 
 use std::collections::{HashMap, HashSet};
 
@@ -25,7 +25,7 @@ use super::FunctionBuilder;
 use crate::ast::{AddressBase, Instruction, Opcode, Operand, Statement};
 
 impl FunctionBuilder {
-    /// Takes out of the function so far what it can do without. It does the same as before.
+    /// Removes redundant instructions of the function so far, without changing its results.
     pub fn tidy(&mut self) {
         let mut body = std::mem::take(&mut self.statements);
         loop {
@@ -47,9 +47,9 @@ impl FunctionBuilder {
 /// A register's class and number in one.
 pub(super) type Register = u64;
 
-/// The register that a name stands for; special registers and everything else are none.
+/// The register called `name`; `None` for special registers and other names.
 pub(super) fn register(name: &str) -> Option<Register> {
-    // Asked for each operand many times over.
+    // Hot: called several times for each operand.
     let (class, digits) = match name.as_bytes() {
         [b'%', b'r', b'd', digits @ ..] => (2, digits),
         [b'%', b'f', b'd', digits @ ..] => (4, digits),
@@ -75,12 +75,12 @@ fn computes(opcode: &Opcode) -> bool {
     NAMES.contains(&opcode.name.as_str()) && !opcode.has("cc")
 }
 
-/// Loads that anybody may leave out whose result is not needed.
+/// Loads that may be omitted if their result is unused.
 fn loads_plainly(opcode: &Opcode) -> bool {
     opcode.name == "ld" && !["relaxed", "acquire", "volatile", "mmio"].iter().any(|order| opcode.has(order))
 }
 
-/// Whether the first operand is written: a register, or several.
+/// Whether the first operand is written: one register or several.
 fn has_result(opcode: &Opcode) -> bool {
     const WITHOUT: [&str; 18] = [
         "st",
@@ -105,7 +105,7 @@ fn has_result(opcode: &Opcode) -> bool {
     !WITHOUT.contains(&opcode.name.as_str())
 }
 
-/// Calls `visit` on the name of every register that an operand mentions.
+/// Calls `visit` on the name of every register in an operand.
 fn names<'a>(operand: &'a Operand, visit: &mut dyn FnMut(&'a str)) {
     match operand {
         Operand::Name(name) | Operand::Address { base: AddressBase::Name(name), .. } => visit(name),
@@ -150,10 +150,10 @@ pub(super) fn only_result(instruction: &Instruction) -> Option<(&str, Register)>
     }
 }
 
-/// Who writes and who reads each register.
+/// Writes and reads of each register.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
-    /// By class and number, which are given one after the other.
+    /// By class and number; numbers are consecutive.
     of: [Vec<Uses>; 5],
     /// The region of each statement.
     pub(super) regions: Vec<u32>,
@@ -163,11 +163,11 @@ pub(super) struct Facts {
 pub(super) struct Uses {
     writes: u32,
     reads: u32,
-    /// Reads that are the guard of an instruction.
+    /// Reads as the guard of an instruction.
     guards: u32,
-    /// Where it is written first.
+    /// Index of the first statement that writes it.
     pub(super) written_at: Option<usize>,
-    /// Where it is read first.
+    /// Index of the first statement that reads it.
     read_at: Option<usize>,
 }
 
@@ -240,14 +240,14 @@ impl Facts {
         self.of[(own >> 32) as usize].get(own as u32 as usize).copied().unwrap_or_default()
     }
 
-    /// Whether a register is written once, and read after that only.
+    /// Whether a register is written once and read only after that.
     pub(super) fn is_value(&self, own: Register) -> bool {
         let uses = self.uses(own);
         uses.writes == 1 && uses.read_at.is_none_or(|read| uses.written_at.is_some_and(|written| written < read))
     }
 }
 
-/// One value for what is computed twice in the same way: in one region, or before the first label or branch and anywhere.
+/// Reuses an equal earlier result: one of the same region, or one from before the first label or branch.
 fn share(body: &mut Vec<Statement>) -> bool {
     let facts = Facts::of(body);
     let mut known: HashMap<(&Opcode, &[Operand], Register), (&str, u32)> = HashMap::new();
@@ -262,7 +262,7 @@ fn share(body: &mut Vec<Statement>) -> bool {
         let Some((name, own)) = only_result(instruction) else { continue };
         let read = results(instruction).1;
         let mut values = facts.is_value(own);
-        // A special register is a value if it says the same all the time.
+        // A special register is a value if it is constant: clocks and timers are not.
         for operand in read {
             names(operand, &mut |name| {
                 values &= match register(name) {
@@ -271,7 +271,7 @@ fn share(body: &mut Vec<Statement>) -> bool {
                 };
             });
         }
-        // One renaming in a row is enough: the next round sees what follows from it.
+        // Rename one step only: the next round finds renamings that follow from it.
         let mut fresh = true;
         for operand in read {
             names(operand, &mut |name| fresh &= register(name).is_none_or(|own| !renamed.contains_key(&own)));
@@ -319,7 +319,7 @@ fn rename_in(statement: &mut Statement, to: &HashMap<Register, String>) {
     }
 }
 
-/// Guards by `not p` become guards by `p`, the other way round.
+/// Replaces guards by `not p` with negated guards by `p`.
 fn negate(body: &mut [Statement]) -> bool {
     let facts = Facts::of(body);
     let mut turned: HashMap<Register, String> = HashMap::new();
@@ -336,7 +336,7 @@ fn negate(body: &mut [Statement]) -> bool {
         if uses.guards == 0 || uses.reads != uses.guards || !facts.is_value(own) {
             continue;
         }
-        // As long as nothing changes `p` without changing `not p` too.
+        // Requires that `p` does not change between the `not` and the guard.
         let together = facts.is_value(of)
             && facts.uses(of).written_at.is_some_and(|written| facts.regions[written] == facts.regions[at]);
         let at_once = uses.reads == 1 && uses.read_at == Some(at + 1);
@@ -362,7 +362,7 @@ fn negate(body: &mut [Statement]) -> bool {
     !turned.is_empty()
 }
 
-/// A result that the next instruction moves on, and nobody else reads, is computed where it goes.
+/// Writes a result directly to the destination of the following `mov` if that is its only read.
 fn move_at_once(body: &mut Vec<Statement>) -> bool {
     let facts = Facts::of(body);
     let mut changed = false;
@@ -392,7 +392,7 @@ fn move_at_once(body: &mut Vec<Statement>) -> bool {
     changed
 }
 
-/// A branch that jumps over another one jumps in its place; one to where it is going anyway is none.
+/// Replaces a guarded branch over an unconditional branch by one branch with the negated guard.
 fn turn_branches(body: &mut Vec<Statement>) -> bool {
     fn target(statement: &Statement) -> Option<(&Instruction, &str)> {
         match statement {
@@ -430,7 +430,7 @@ fn turn_branches(body: &mut Vec<Statement>) -> bool {
     changed
 }
 
-/// Leaves out what computes registers that nobody reads.
+/// Removes instructions whose results are never read.
 fn drop_unread(body: &mut Vec<Statement>) -> bool {
     let facts = Facts::of(body);
     let before = body.len();
@@ -453,7 +453,7 @@ mod tests {
     use crate::ast::{Space, Type};
     use crate::build::{Compare, FunctionBuilder, ModuleBuilder};
 
-    /// The instructions of a kernel that stores one U32 at `to`, after tidying, without loads of parameters and `ret`.
+    /// The instructions, after tidying, of a kernel that stores one U32 at `to`, without parameter loads and `ret`.
     fn tidied(body: impl FnOnce(&mut FunctionBuilder) -> crate::build::Reg) -> Vec<String> {
         let mut f = FunctionBuilder::kernel("k");
         let to = f.param("to", Type::U64);
@@ -514,7 +514,7 @@ mod tests {
             });
             let high = f.setp(Compare::Gt, thread, 9u32);
             f.if_(high, |f| {
-                // The first one may not have run.
+                // The first computation may not have run.
                 let one = f.add(thread, 1u32);
                 let two = f.add(one, sum);
                 f.assign(sum, two);

@@ -1,9 +1,9 @@
-//! The form of every instruction: which modifiers it takes, and what each operand must be.
+//! The form of every instruction: its valid modifiers and the kind of each operand.
 //!
 //!   mad.wide.s32 %rd1, %r1, %r2, %rd2     modifiers one of lo, hi, wide; one type; d:64 a:32 b:32 c:64
 //!
-//! After     PTX ISA 8.2, chapter 9; forms that neither NVRTC for compute_70 nor our generator uses are left out, and an
-//!           instruction that is left out is refused by name.
+//! After     PTX ISA 8.2, chapter 9. Forms used neither by NVRTC for compute_70 nor by our generator are not supported:
+//!           the error names them.
 
 use super::operand::{Checked, Operands, Width};
 use crate::ast::{Opcode, Operand, Space, Type};
@@ -18,7 +18,7 @@ const COMPARISONS: &[&str] = &[
     "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan",
 ];
 
-/// Reads the modifiers of one opcode; each may be taken once.
+/// Reads the modifiers of one opcode, each at most once.
 struct Modifiers<'a> {
     opcode: &'a Opcode,
     taken: u32,
@@ -50,7 +50,7 @@ impl<'a> Modifiers<'a> {
         self.one_of(names).ok_or_else(|| format!("one of .{} is missing", names.join(", .")))
     }
 
-    /// The next type, which must be one of `allowed`.
+    /// The next type modifier, which must be one of `allowed`.
     fn ty(&mut self, allowed: &[&[Type]]) -> Checked<Type> {
         let Some(ty) = self.take(Type::from_name) else { return Err("the type is missing".to_string()) };
         if allowed.iter().any(|list| list.contains(&ty)) {
@@ -60,7 +60,7 @@ impl<'a> Modifiers<'a> {
         }
     }
 
-    /// Every modifier must have been taken.
+    /// Checks that every modifier was taken.
     fn finish(&self) -> Checked {
         for (i, modifier) in self.opcode.modifiers.iter().enumerate() {
             if i >= 32 || self.taken & (1 << i) == 0 {
@@ -82,7 +82,7 @@ fn doubled(ty: Type) -> Checked<Type> {
     })
 }
 
-/// Checks one instruction's modifiers and operands; the caller checks that no operand is left over.
+/// Checks one instruction's modifiers and operands; the caller checks for surplus operands.
 pub(super) fn check(opcode: &Opcode, operands: &mut Operands<'_, '_>) -> Checked {
     let m = &mut Modifiers { opcode, taken: 0 };
     match opcode.name.as_str() {
@@ -337,7 +337,7 @@ fn compare(opcode: &Opcode, m: &mut Modifiers<'_>, operands: &mut Operands<'_, '
     }
 }
 
-/// Bits compare for equality only, `lo ls hi hs` are for unsigned numbers, and the unordered ones for floats.
+/// Bit types compare for equality only, `lo ls hi hs` are for unsigned integers, unordered comparisons for floats.
 fn comparable(comparison: &str, ty: Type) -> Checked {
     use crate::ast::TypeKind::*;
     let fits = match comparison {

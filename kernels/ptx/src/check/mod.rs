@@ -1,14 +1,14 @@
-//! Refuses modules that an assembler would refuse: names that mean nothing, operands of the wrong kind, width or type.
+//! Rejects modules that an assembler would reject: undefined names and operands of the wrong kind, width or type.
 //!
 //!   Module ──► symbols ──► per function: scopes of names ──► per instruction: its form, then each operand
 //!                            { .reg .b32 %r<3>; L: …          add.s32 d, a, b   wants three 32-bit integers
 //!                              { .param .b64 p; … } }
 //!
-//! Names     declared once per scope; functions before their calls; labels may be used before they stand.
-//! Types     the manual's rules: equal width and compatible kind; wider registers in ld, st and cvt.
-//! Place     a line and column where the module was read from text, else the function and the instruction's number.
-//! Apart     whether registers are assigned before they are read, which an assembler does not ask: `assigned`.
-//! Not here  launch limits, alignment of computed addresses, which architecture has which instruction.
+//! Names     declared once per scope; functions before their calls; labels may be used before their definition.
+//! Types     rules of the manual: equal width and compatible kind; wider registers in ld, st and cvt.
+//! Position  line and column in a parsed module, else the function and the instruction number.
+//! Apart     registers that are read before they are assigned, which an assembler does not check: `assigned`.
+//! Not here  launch limits, alignment of computed addresses, instruction sets of architectures.
 
 mod assigned;
 mod form;
@@ -23,7 +23,7 @@ pub use assigned::check_assigned;
 /// Checks a whole module.
 ///
 /// # Errors
-/// [`PtxError::Rule`] for the first rule that is broken, in the order of the text.
+/// [`PtxError::Rule`] for the first broken rule, in the order of the text.
 pub fn check(module: &Module) -> Result<(), PtxError> {
     let mut checker = Checker { module: HashMap::new(), scopes: Vec::new(), function: None, number: 0 };
     if module.address_size != 64 {
@@ -36,7 +36,7 @@ pub fn check(module: &Module) -> Result<(), PtxError> {
     Ok(())
 }
 
-/// A broken rule, with its place as far as it is known.
+/// Error for a broken rule, with its position if known.
 fn broken(span: Span, function: Option<&Function>, number: usize, message: String) -> PtxError {
     let place = match function {
         _ if span.line > 0 => format!("line {}, column {}", span.line, span.column),
@@ -46,7 +46,7 @@ fn broken(span: Span, function: Option<&Function>, number: usize, message: Strin
     PtxError::Rule { span, place, message }
 }
 
-/// What a name stands for.
+/// Meaning of a name.
 #[derive(Clone, Copy)]
 enum Entity<'a> {
     /// One register, or all of `%r<12>` under the name `%r`.
@@ -112,7 +112,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Rules of any variable in memory: type, alignment, size, initialiser.
+    /// Checks any variable in memory: type, alignment, size, initializer.
     fn memory_variable(&self, variable: &'a Variable) -> Result<(), PtxError> {
         let fail = |message: String| Err(self.rule(variable.span, message));
         let name = &variable.name;
@@ -123,7 +123,7 @@ impl<'a> Checker<'a> {
             return fail(format!("{name} has vector elements of {} bytes, of at most 16", variable.element_bytes()));
         }
         if variable.align.is_some_and(|align| u64::from(align) < variable.element_bytes() && variable.dims.is_empty()) {
-            // Arrays of bytes and packed words may be under-aligned; a scalar cannot be loaded then.
+            // Arrays of bytes and packed words may be under-aligned; scalar loads need natural alignment.
             return fail(format!("{name} is aligned to less than its {} bytes", variable.element_bytes()));
         }
         let Some(bytes) = variable.size() else { return fail(format!("{name} has more than 2^64 bytes")) };
@@ -213,7 +213,7 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// Whether two lists of parameters have the same sizes and alignments.
+/// Whether two lists of parameters have equal sizes and alignments.
 fn same(a: &[Variable], b: &[Variable]) -> bool {
     a.len() == b.len()
         && a.iter().zip(b).all(|(a, b)| (a.space, a.size(), a.alignment()) == (b.space, b.size(), b.alignment()))
@@ -223,7 +223,7 @@ fn same(a: &[Variable], b: &[Variable]) -> bool {
 impl<'a> Checker<'a> {
     fn block(&mut self, body: &'a [Statement]) -> Result<(), PtxError> {
         self.scopes.push(Scope::new());
-        // Labels are seen in the whole of their block.
+        // Labels are visible in their whole block.
         for statement in body {
             let (name, entity, span) = match statement {
                 Statement::Label { name, span } => (name, Entity::Label, *span),
@@ -284,7 +284,7 @@ impl<'a> Checker<'a> {
         self.declare(&variable.name, Entity::Memory(variable), variable.span)
     }
 
-    /// What a name stands for here, innermost scope first. `%r7` is found under `%r` when that has more than 7.
+    /// The meaning of a name here, innermost scope first. `%r7` is found under `%r` if its count exceeds 7.
     fn find(&self, name: &str) -> Option<Entity<'a>> {
         let scopes = || self.scopes.iter().rev().chain(std::iter::once(&self.module));
         for scope in scopes() {
@@ -294,7 +294,7 @@ impl<'a> Checker<'a> {
                 None => {}
             }
             let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
-            // `%r1` of `%r<2>`; a stem may itself end in digits, as `%r1` of `%r1<4>` does.
+            // `%r1` belongs to `%r<2>`; a stem may itself end in digits, as in `%r1<4>`.
             for split in stem.len().max(1)..name.len() {
                 let (stem, digits) = name.split_at(split);
                 if digits.len() > 1 && digits.starts_with('0') {

@@ -1,8 +1,8 @@
-//! Reads the operands of one instruction from left to right, each against what its place wants.
+//! Checks the operands of one instruction from left to right.
 //!
 //!   add.s32 %r1, %r2, 5     destination(S32) · source(S32) · source(S32) · finish
 //!
-//! A message says which operand is wrong and what the place wants; the caller adds the instruction and its place.
+//! A message contains the wrong operand and its requirement; the caller adds the instruction and its position.
 
 use super::{Checker, Entity};
 use crate::ast::*;
@@ -24,14 +24,14 @@ pub(super) struct Operands<'c, 'a> {
     rest: &'a [Operand],
 }
 
-/// Whether a register of type `register` may stand where `wanted` is asked for.
+/// Whether a register of type `register` may be used as an operand of type `wanted`.
 fn agrees(register: Type, wanted: Type, width: Width) -> bool {
     use TypeKind::*;
     let kinds = match (wanted.kind(), register.kind()) {
         (Predicate, Predicate) => return true,
         (Predicate, _) | (_, Predicate) => return false,
         (Bits, _) | (Unsigned | Signed, Bits | Unsigned | Signed) | (Float, Bits) => true,
-        // A float fits a float register of its own width only.
+        // A float operand needs a float register of exactly its width.
         (Float, Float) => return register.bits() == wanted.bits(),
         (Float, _) | (Unsigned | Signed, Float) => false,
     };
@@ -42,7 +42,7 @@ fn agrees(register: Type, wanted: Type, width: Width) -> bool {
     kinds && widths
 }
 
-/// Special registers that are read with `mov`, by name.
+/// Type of a special register readable by `mov`.
 fn special(name: &str) -> Option<Type> {
     let (stem, component) = name.split_once('.').map_or((name, None), |(stem, component)| (stem, Some(component)));
     match stem {
@@ -63,7 +63,7 @@ impl<'c, 'a> Operands<'c, 'a> {
         Operands { checker, all: &instruction.operands, rest: &instruction.operands }
     }
 
-    /// The next operand, which must be there.
+    /// The next operand; an error if there is none.
     pub(super) fn next(&mut self) -> Checked<&'a Operand> {
         let [first, rest @ ..] = self.rest else { return Err(format!("{} operands are too few", self.all.len())) };
         self.rest = rest;
@@ -78,7 +78,7 @@ impl<'c, 'a> Operands<'c, 'a> {
         self.rest.len()
     }
 
-    /// All operands must have been asked for.
+    /// Checks that no operand is left.
     pub(super) fn finish(&self) -> Checked {
         match self.rest.len() {
             0 => Ok(()),
@@ -116,7 +116,7 @@ impl<'c, 'a> Operands<'c, 'a> {
         Err(format!("{name} is .{}, where .{}{than} is wanted", found.name(), wanted.name()))
     }
 
-    /// A register to write, or `_` where the instruction allows throwing the result away.
+    /// A destination register, or `_` if the instruction allows discarding the result.
     pub(super) fn destination(&mut self, wanted: Type) -> Checked {
         let operand = self.next()?;
         self.expect_destination(operand, wanted, Width::Equal)
@@ -196,7 +196,7 @@ impl<'c, 'a> Operands<'c, 'a> {
         }
     }
 
-    /// What `mov` copies: a value, a special register, or the address of a symbol.
+    /// The source of a `mov`: a value, a special register, or the address of a symbol.
     pub(super) fn movable(&mut self, wanted: Type) -> Checked {
         let operand = self.next()?;
         let (name, symbol_only) = match operand {
@@ -224,7 +224,7 @@ impl<'c, 'a> Operands<'c, 'a> {
         }
     }
 
-    /// `[base+offset]` in `space`, where `bytes` are touched; no space means a generic address.
+    /// `[base+offset]` in `space` for an access of `bytes`; no space means a generic address.
     pub(super) fn address(&mut self, space: Option<Space>, bytes: u64) -> Checked {
         let Operand::Address { base, offset } = self.next()? else {
             return Err("an address in brackets is wanted".to_string());
@@ -235,9 +235,9 @@ impl<'c, 'a> Operands<'c, 'a> {
             _ => {
                 let ty = self.register(name)?;
                 let integer = matches!(ty.kind(), TypeKind::Bits | TypeKind::Unsigned | TypeKind::Signed);
-                // Windows of 2³² bytes may be addressed by 32-bit registers.
+                // Spaces of at most 2³² bytes may be addressed by 32-bit registers.
                 let narrow = ty.bits() == 32 && matches!(space, Some(Space::Shared | Space::Local | Space::Const));
-                // Those of a kernel have addresses; those of a function may be registers.
+                // Parameters of a kernel have addresses; parameters of a function may be registers.
                 let entry = self.checker.function.is_some_and(|function| function.kind == FunctionKind::Entry);
                 return if integer && (ty.bits() == 64 || narrow) && (space != Some(Space::Param) || entry) {
                     Ok(())
@@ -278,7 +278,7 @@ impl<'c, 'a> Operands<'c, 'a> {
         }
     }
 
-    /// The whole of a call.
+    /// All operands of a call.
     pub(super) fn call(&mut self) -> Checked {
         let whole = Instruction::new("call", self.all.to_vec());
         let Some(call) = whole.call() else { return Err("this call lacks a target".to_string()) };

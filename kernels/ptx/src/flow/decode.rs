@@ -1,19 +1,19 @@
-//! Reads a body once: what each instruction reads, under which mask, what it writes, and where it leads.
+//! Decodes a body once: the reads of each instruction with their masks, its writes and its branch targets.
 //!
 //!   @!%p3 ld.global.v2.u32 {%r1, %r2}, [%rd4];     guard !%p3 · reads %rd4 · writes %r1 %r2
-//!   setp.lt.and.s32 %p1, %r1, %r2, %p2;            reads %r1 %r2 where %p2 holds, and %p2 · writes %p1, which implies %p2
+//!   setp.lt.and.s32 %p1, %r1, %r2, %p2;         reads %p2, and %r1 %r2 where it holds · writes %p1, which implies %p2
 //!
-//! Results   stand first, in all but the instructions that have none.
+//! Results   are the first operand of every instruction that has a result.
 
 use super::names::Names;
 use super::{Block, CARRY, Edge, Flow, Formula, Literal, Read, Step};
 use crate::ast::{AddressBase, Function, Instruction, Operand, Statement};
 
-/// Where a step leads, other than to the next one.
+/// Successors of a step other than the next step.
 #[derive(Default, Clone)]
 struct Leap {
     labels: Vec<u32>,
-    /// Nobody goes on to the next step, unless a guard keeps them here.
+    /// The next step is not a successor, unless a guard skips this one.
     ends: bool,
 }
 
@@ -22,11 +22,11 @@ struct Decoder<'a> {
     steps: Vec<Step<'a>>,
     reads: Vec<Read>,
     writes: Vec<u32>,
-    /// By label, the step before which it stands.
+    /// By label, the number of the step that follows it.
     places: Vec<u32>,
-    /// Of the steps that lead elsewhere, in order.
+    /// The steps with successors other than the next step, in order.
     leaps: Vec<(u32, Leap)>,
-    /// Results that are registers, which `ret` reads.
+    /// Result variables in registers, which `ret` reads.
     returns: Vec<u32>,
 }
 

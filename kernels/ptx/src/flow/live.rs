@@ -1,28 +1,29 @@
-//! Which registers hold something that is read later: what a kernel needs at once, and what it reads without having written it.
+//! Liveness of registers: the register demand of a kernel, and registers that it reads before writing them.
 //!
 //!   add.u64 %rd3, %rd1, %rd2     before: %rd1 %rd2, four words
 //!   st.u64  [%rd0], %rd3         before: %rd0 %rd3
 //!
-//! Words     32-bit ones, of which a 64-bit value takes two; predicates and the carry flag have a file of their own.
-//! After     liveness by Kildall: what a block needs flows to those who lead there, until nothing changes.
+//! Words     32-bit registers; a 64-bit value takes two. Predicates and the carry flag are in separate register files.
+//! After     liveness by Kildall: the registers live at the start of a block are propagated to its predecessors until
+//!           nothing changes.
 
 use super::{Flow, Step};
 
-/// What a write under a guard does to a register.
+/// Effect of a guarded write on the register's old value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Guarded {
-    /// The others keep the old value.
+    /// Threads where the guard fails keep the old value.
     Keeps,
-    /// Nobody has an old value, if this is the only write.
+    /// There is no old value if this is the only write of the register.
     Replaces,
 }
 
-/// The largest number of 32-bit registers that are live anywhere.
+/// Maximum number of 32-bit registers live at one point.
 pub(crate) fn most_words(flow: &Flow<'_>) -> u32 {
     Live::of(flow, Guarded::Replaces).most_words
 }
 
-/// Registers that some way reads, or keeps for some threads, before it writes them.
+/// Registers that some path reads before writing them, guarded writes not counting as writes.
 pub(crate) fn unwritten(flow: &Flow<'_>) -> Vec<u32> {
     let live = Live::of(flow, Guarded::Keeps);
     let is_live = |register: &u32| has(&live.at_begin[..live.width], *register);
@@ -30,9 +31,9 @@ pub(crate) fn unwritten(flow: &Flow<'_>) -> Vec<u32> {
 }
 
 struct Live {
-    /// Words of a set of registers.
+    /// Number of 64-bit words in a set of registers.
     width: usize,
-    /// By block, the registers that are live at its begin.
+    /// By block, the set of registers live at its start.
     at_begin: Vec<u64>,
     most_words: u32,
 }

@@ -1,4 +1,4 @@
-//! A function as steps that read and write numbered registers, in blocks that lead to one another.
+//! Control flow graph of a function: blocks of steps that read and write numbered registers.
 //!
 //!   @%p1 bra done;  add.u32 %r2, %r2, %r1;  done: ret;
 //!
@@ -6,10 +6,10 @@
 //!   block 1   %r2 ◄── %r2 %r1 ──► 2
 //!   block 2   ret
 //!
-//! Masks      an operand that another one makes irrelevant says so: `and.pred d, a, b` needs `b` only where `a` holds, `selp`
-//!            its first value where the predicate holds.
+//! Masks      an operand whose value matters only under a condition carries that condition: `and.pred d, a, b` needs
+//!            `b` only where `a` holds, `selp` needs its first value only where the predicate holds.
 //! Carry      the flag of `add.cc` is register 0.
-//! Not here   memory, and what callees do: a call reads arguments and writes results.
+//! Not here   memory, and the bodies of callees: a call reads arguments and writes results.
 
 mod decode;
 mod live;
@@ -21,10 +21,10 @@ use std::ops::Range;
 
 pub(crate) use live::{most_words, unwritten};
 
-/// The register that the carry flag is.
+/// Number of the register that stands for the carry flag.
 pub(crate) const CARRY: u32 = 0;
 
-/// A predicate or its opposite.
+/// A predicate or its negation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Literal(u32);
 
@@ -45,7 +45,7 @@ impl Literal {
         Literal(self.0 ^ 1)
     }
 
-    /// This, or its opposite.
+    /// This literal, or its negation if `flip` is set.
     pub fn flipped(self, flip: bool) -> Literal {
         Literal(self.0 ^ u32::from(flip))
     }
@@ -55,11 +55,11 @@ impl Literal {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Register<'a> {
     stem: &'a str,
-    /// Of `%r<12>`, which one.
+    /// Index in a declaration such as `%r<12>`.
     number: Option<u32>,
-    /// Of a vector, which component.
+    /// Component of a vector.
     component: Option<char>,
-    /// A predicate has one.
+    /// Width in bits; 1 for a predicate.
     pub bits: u32,
 }
 
@@ -74,16 +74,16 @@ impl fmt::Display for Register<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Read {
     pub register: u32,
-    /// Where this does not hold, the value does not matter. It counts only where its own predicate is assigned.
+    /// Condition without which the value does not matter. It counts only where its own predicate is assigned.
     pub mask: Option<Literal>,
 }
 
-/// How a predicate follows from others.
+/// The value of a predicate as a formula of other predicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Formula {
     Constant(bool),
     Same(Literal),
-    /// Of one side nothing may be known.
+    /// The second operand may be unknown.
     And(Literal, Option<Literal>),
     Or(Literal, Option<Literal>),
 }
@@ -100,7 +100,7 @@ pub(crate) struct Step<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Edge {
     pub to: u32,
-    /// What holds for those who go there.
+    /// Condition that holds in threads that take this edge.
     pub fact: Option<Literal>,
 }
 
@@ -115,14 +115,14 @@ pub(crate) struct Flow<'a> {
     pub registers: Vec<Register<'a>>,
     pub steps: Vec<Step<'a>>,
     pub blocks: Vec<Block>,
-    /// Parameters that arrive in registers.
+    /// Parameters passed in registers.
     pub given: Vec<u32>,
     reads: Vec<Read>,
     writes: Vec<u32>,
 }
 
 impl<'a> Flow<'a> {
-    /// The flow of a function that keeps the other rules of `check`; what breaks them is left out.
+    /// The flow of a function that passes the other rules of `check`; parts that break them are left out.
     pub fn of(function: &'a Function) -> Flow<'a> {
         decode::flow(function)
     }
@@ -139,7 +139,7 @@ impl<'a> Flow<'a> {
         &self.steps[block.steps.start as usize..block.steps.end as usize]
     }
 
-    /// 32-bit registers that a register takes.
+    /// Number of 32-bit registers that a register takes.
     fn words(&self, register: u32) -> u32 {
         match self.registers[register as usize].bits {
             1 => 0,
@@ -147,7 +147,7 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// By register, how many instructions write it.
+    /// Number of instructions that write each register.
     pub fn writers(&self) -> Vec<u32> {
         let mut writers = vec![0; self.registers.len()];
         for &register in self.steps.iter().flat_map(|step| self.writes(step)) {

@@ -1,8 +1,8 @@
-//! From names to numbers, scope by scope.
+//! Resolves names to register numbers, scope by scope.
 //!
-//!   .reg .b32 %r<12>;   %r7 ──► the 8th of twelve          .reg .b32 x;  { .reg .b64 x; … }   the inner one hides the outer
+//!   .reg .b32 %r<12>;   %r7 ──► the 8th of twelve       .reg .b32 x;  { .reg .b64 x; … }   the inner x hides the outer
 //!
-//! A scope has few ranges and thousands of uses, so ranges are looked through one by one and never hashed.
+//! A scope has few ranges and thousands of uses, so ranges are searched linearly and not hashed.
 
 use super::Register;
 use crate::ast::{Space, Statement, Variable};
@@ -10,9 +10,9 @@ use std::collections::HashMap;
 
 #[derive(Default)]
 struct Scope<'a> {
-    /// Prefix, first register, how many.
+    /// Prefix, first register and length of each range.
     ranges: Vec<(&'a str, u32, u32)>,
-    /// Single registers and vectors; `None` is something else of that name.
+    /// Single registers and vectors; `None` for a name that is not a register.
     names: HashMap<&'a str, Option<u32>>,
     labels: HashMap<&'a str, u32>,
     /// `.branchtargets` lists.
@@ -31,7 +31,7 @@ impl<'a> Names<'a> {
         Names { registers: vec![carry], scopes: vec![Scope::default()], num_labels: 0 }
     }
 
-    /// Opens the scope of a body: its labels are seen in the whole of it.
+    /// Opens the scope of a body: its labels are visible in the whole body.
     pub fn open(&mut self, body: &'a [Statement]) {
         let mut scope = Scope::default();
         for statement in body {
@@ -57,7 +57,7 @@ impl<'a> Names<'a> {
         self.num_labels
     }
 
-    /// Gives a variable its registers, if it has any. Returns the first of them.
+    /// Numbers the registers of a variable. Returns the first one, or `None` if the variable is not a register.
     pub fn declare(&mut self, variable: &'a Variable) -> Option<u32> {
         let first = self.registers.len() as u32;
         let (stem, bits) = (variable.name.as_str(), variable.ty.bits());
@@ -83,7 +83,7 @@ impl<'a> Names<'a> {
         Some(first)
     }
 
-    /// The register called `name`; `None` for everything else.
+    /// The register called `name`; `None` if `name` is not a register.
     pub fn register(&self, name: &str) -> Option<u32> {
         let digits = name.len() - name.bytes().rev().take_while(u8::is_ascii_digit).count();
         let (stem, component) = name.split_once('.').map_or((name, None), |(stem, rest)| (stem, rest.chars().next()));
@@ -95,7 +95,7 @@ impl<'a> Names<'a> {
                 return Some(found? + offset?);
             }
             for &(prefix, first, count) in &scope.ranges {
-                // The prefix may itself end in digits.
+                // The prefix itself may end in digits.
                 let Some(number) = name.strip_prefix(prefix).filter(|_| prefix.len() >= digits) else { continue };
                 if number.len() > 1 && number.starts_with('0') {
                     continue;

@@ -1,54 +1,54 @@
-//! What can go wrong while a kernel runs, with everything needed to find the place.
+//! Faults of a running kernel, with the details that locate them.
 //!
 //!   out of bounds: reading 4 bytes at 0x700000100 (256 bytes into the allocation of 256 bytes at 0x700000000)
 //!     by block (3, 0, 0) thread (31, 0, 0) of kernel `scale`, PTX line 41: `ld.global.u32 %r2, [%rd3];`
 
 use super::AllocationInfo;
 
-/// A finding of one check. Displayed, it is two lines that name all there is to know.
+/// A finding of one check. Its display has two lines with all details.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     pub kind: FaultKind,
-    /// The kernel that was launched.
+    /// Name of the launched kernel.
     pub kernel: String,
-    /// The line of the PTX text (0 when the module was built, not parsed).
+    /// Line of the PTX text; 0 if the module was built, not parsed.
     pub line: u32,
-    /// The instruction as PTX text, or empty where the fault is nobody's instruction.
+    /// The instruction as PTX text; empty if no instruction caused the fault.
     pub instruction: String,
-    /// The block's coordinates in the grid, and the thread's in its block.
+    /// Coordinates of the block in the grid and of the thread in the block.
     pub block: [u32; 3],
     pub thread: [u32; 3],
-    /// The address as the instruction saw it, for faults of memory.
+    /// The accessed address, for memory faults.
     pub address: Option<u64>,
-    /// The live allocation that holds the address, or ends nearest below it.
+    /// The live allocation that contains the address, or the nearest one below it.
     pub allocation: Option<AllocationInfo>,
     /// One sentence with the values.
     pub message: String,
 }
 
-/// Which check fired.
+/// The check that found the fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FaultKind {
-    /// The launch itself cannot be: an unknown kernel, a block too large, missing parameters.
+    /// The launch itself is invalid: an unknown kernel, a block too large, missing parameters.
     InvalidLaunch,
     /// Outside every live allocation, shared, local or parameter space.
     OutOfBounds,
     /// The address is not a multiple of the access's size.
     Misaligned,
-    /// A byte that nothing wrote was read.
+    /// Read of a byte that was never written.
     Uninitialised,
     /// A store or atomic to constant or parameter memory.
     ReadOnly,
-    /// Two threads of one block touch shared memory in no order, one writing.
+    /// Two threads of one block access shared memory without an order, one of them writing.
     SharedRace,
-    /// Two threads touch global memory in no order, one writing.
+    /// Two threads access global memory without an order, one of them writing.
     GlobalRace,
-    /// Nothing can move any more: every thread waits.
+    /// Every thread waits, and none can continue.
     Deadlock,
     /// More instructions than [`super::Options::max_warp_instructions`].
     Runaway,
-    /// A barrier, shuffle, vote or match that its threads do not agree on.
+    /// A barrier, shuffle, vote or match with inconsistent participants.
     Barrier,
     /// Calls nested deeper than [`super::Options::max_call_depth`], or a call through a bad address.
     Call,
@@ -57,7 +57,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// The words that messages start with.
+    /// Start of the messages of this kind.
     pub const fn name(self) -> &'static str {
         match self {
             FaultKind::InvalidLaunch => "invalid launch",

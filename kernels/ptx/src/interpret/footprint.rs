@@ -1,19 +1,19 @@
-//! Which 32-byte sectors of an allocation a launch touched, and how.
+//! The 32-byte sectors of an allocation that a launch accessed, by kind of access.
 //!
 //!   allocation   │ 32 B │ 32 B │ 32 B │ 32 B │ …
 //!   reads           1      1      0      0        plain loads
 //!   writes          0      0      1      0        plain stores
-//!   atomics         0      0      0      1        atom, red, and loads and stores with .relaxed .acquire .release .volatile
+//!   atomics         0      0      0      1        atom, red, and .relaxed .acquire .release .volatile accesses
 //!
-//! Memory   chunks of 4,096 sectors, made when first touched: a launch over a part of a large arena stays small.
+//! Memory   chunks of 4,096 sectors, allocated at the first access: a launch over a part of a large arena stays small.
 
-/// Bytes of a sector: the grain of the stream-order check.
+/// Bytes per sector, the granularity of the stream-order check.
 pub const SECTOR_BYTES: u64 = 32;
 
 const CHUNK_WORDS: usize = 64;
 const CHUNK_SECTORS: u64 = CHUNK_WORDS as u64 * 64;
 
-/// What one launch did to one allocation.
+/// Accesses of one launch to one allocation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Footprint {
     /// Base address and length of the allocation.
@@ -22,7 +22,7 @@ pub struct Footprint {
     pub reads: SectorSet,
     pub writes: SectorSet,
     pub atomics: SectorSet,
-    /// The instruction that did each of the three first; [`super::Image::line_of`] gives its line.
+    /// Step of the first access of each kind (read, write, atomic); [`super::Image::line_of`] returns its line.
     pub first_steps: [Option<u32>; 3],
 }
 
@@ -37,7 +37,7 @@ impl SectorSet {
         self.chunks.iter().flatten().all(|chunk| chunk.iter().all(|&word| word == 0))
     }
 
-    /// How many sectors are in the set.
+    /// Number of sectors in the set.
     pub fn len(&self) -> u64 {
         let words = self.chunks.iter().flatten().flat_map(|chunk| chunk.iter());
         words.map(|word| u64::from(word.count_ones())).sum()

@@ -1,11 +1,11 @@
-//! Device memory: live allocations, their bytes, and which of those bytes have been written.
+//! Device memory: live allocations, their bytes, and which bytes have been written.
 //!
-//!   base ─► │ bytes        │ 3 1 4 1 ▒ ▒ ▒ ▒ │      ▒ poison: a byte that nothing wrote
+//!   base ─► │ bytes        │ 3 1 4 1 ▒ ▒ ▒ ▒ │      ▒ poison: a byte never written
 //!           │ initialised  │ 1 1 1 1 0 0 0 0 │      one bit per byte
 //!
-//! Addresses  the caller's choice, from [`Heap::LOWEST`] up: what lies below are the generic windows of shared, local and
-//!            parameter memory. Leave a gap between allocations, so that running past an end is seen.
-//! Errors     name the address, and change nothing.
+//! Addresses  are chosen by the caller, from [`Heap::LOWEST`] up: lower addresses are the generic windows of shared,
+//!            local and parameter memory. Leave gaps between allocations, so that accesses past an end are found.
+//! Errors     contain the address; the heap is unchanged.
 
 use std::collections::BTreeMap;
 
@@ -25,12 +25,12 @@ pub struct AllocationInfo {
     pub len: u64,
 }
 
-/// What fresh bytes hold.
+/// Content of fresh bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fill {
-    /// This byte everywhere; reading it before it is written is a fault.
+    /// Every byte has this value; reading it before a write is a fault.
     Uninitialised(u8),
-    /// This byte everywhere, as if it had been written.
+    /// Every byte has this value and counts as written.
     Initialised(u8),
 }
 
@@ -59,14 +59,14 @@ pub(super) struct Allocation {
 }
 
 impl Heap {
-    /// The lowest address an allocation may have.
+    /// Lowest address of an allocation.
     pub const LOWEST: u64 = 0x1000_0000;
 
     pub fn new() -> Heap {
         Heap::default()
     }
 
-    /// Makes `base .. base + len` a live allocation.
+    /// Adds the live allocation `base .. base + len`.
     ///
     /// # Errors
     /// [`HeapError::Overlap`], [`HeapError::BadPlace`].
@@ -101,10 +101,10 @@ impl Heap {
         Ok(())
     }
 
-    /// Ends the allocation that starts at `base`.
+    /// Frees the allocation that starts at `base`.
     ///
     /// # Errors
-    /// [`HeapError::NotAllocated`] where no live allocation starts there.
+    /// [`HeapError::NotAllocated`] if no live allocation starts there.
     pub fn free(&mut self, base: u64) -> Result<AllocationInfo, HeapError> {
         let slot = self.by_base.remove(&base).ok_or(HeapError::NotAllocated { address: base })?;
         let allocation = std::mem::take(&mut self.slots[slot as usize]);
@@ -114,13 +114,13 @@ impl Heap {
         Ok(AllocationInfo { base, len })
     }
 
-    /// The live allocation that holds `address`.
+    /// The live allocation that contains `address`.
     pub fn find(&self, address: u64) -> Option<AllocationInfo> {
         let info = self.nearest(address)?;
         (address - info.base < info.len).then_some(info)
     }
 
-    /// The live allocation that starts last at or below `address`: it holds the address, or ends below it.
+    /// The last live allocation that starts at or below `address`: it contains the address or ends below it.
     pub fn nearest(&self, address: u64) -> Option<AllocationInfo> {
         let (&base, &slot) = self.by_base.range(..=address).next_back()?;
         Some(AllocationInfo { base, len: self.slots[slot as usize].bytes.len() as u64 })
@@ -137,23 +137,23 @@ impl Heap {
         self.live_bytes
     }
 
-    /// Copies bytes out, written or not.
+    /// Reads bytes, whether or not they were written.
     ///
     /// # Errors
-    /// [`HeapError::OutOfBounds`]; so for all below.
+    /// [`HeapError::OutOfBounds`], as all methods below.
     pub fn read(&self, address: u64, out: &mut [u8]) -> Result<(), HeapError> {
         let (slot, offset) = self.locate(address, out.len() as u64)?;
         out.copy_from_slice(&self.slots[slot as usize].bytes[offset..offset + out.len()]);
         Ok(())
     }
 
-    /// The bytes, written or not.
+    /// The bytes, whether or not they were written.
     pub fn bytes(&self, address: u64, len: u64) -> Result<&[u8], HeapError> {
         let (slot, offset) = self.locate(address, len)?;
         Ok(&self.slots[slot as usize].bytes[offset..offset + len as usize])
     }
 
-    /// Copies bytes in, and marks them written.
+    /// Writes bytes and marks them as written.
     pub fn write(&mut self, address: u64, data: &[u8]) -> Result<(), HeapError> {
         let (slot, offset) = self.locate(address, data.len() as u64)?;
         let allocation = &mut self.slots[slot as usize];
@@ -162,7 +162,7 @@ impl Heap {
         Ok(())
     }
 
-    /// Writes `pattern` again and again, `count` times: a memset of 1, 2 or 4 bytes, or of any.
+    /// Writes `count` repetitions of `pattern`: a memset with a pattern of any length.
     pub fn set(&mut self, address: u64, pattern: &[u8], count: u64) -> Result<(), HeapError> {
         let len = count.checked_mul(pattern.len() as u64).ok_or(HeapError::OutOfBounds { address, len: u64::MAX })?;
         let (slot, offset) = self.locate(address, len)?;
@@ -177,7 +177,7 @@ impl Heap {
         Ok(())
     }
 
-    /// Fills with `byte` and marks the bytes as never written.
+    /// Fills with `byte` and marks the bytes as unwritten.
     pub fn poison(&mut self, address: u64, len: u64, byte: u8) -> Result<(), HeapError> {
         let (slot, offset) = self.locate(address, len)?;
         let allocation = &mut self.slots[slot as usize];
@@ -186,7 +186,7 @@ impl Heap {
         Ok(())
     }
 
-    /// Copies bytes and whether each was written. The two ranges may overlap.
+    /// Copies bytes and their written marks. The two ranges may overlap.
     pub fn copy(&mut self, to: u64, from: u64, len: u64) -> Result<(), HeapError> {
         self.locate(to, len)?;
         let (slot, offset) = self.locate(from, len)?;
@@ -218,14 +218,14 @@ impl Heap {
         Ok(())
     }
 
-    /// The first byte of the range that nothing wrote.
+    /// The first byte of the range that was never written.
     pub fn first_uninitialised(&self, address: u64, len: u64) -> Result<Option<u64>, HeapError> {
         let (slot, offset) = self.locate(address, len)?;
         let allocation = &self.slots[slot as usize];
         Ok(first_clear(&allocation.initialised, offset, len as usize).map(|at| allocation.base + at as u64))
     }
 
-    /// Marks bytes as written, whatever they hold: for memory that something outside filled.
+    /// Marks bytes as written without changing them, for memory filled from outside.
     pub fn mark_initialised(&mut self, address: u64, len: u64) -> Result<(), HeapError> {
         let (slot, offset) = self.locate(address, len)?;
         set_bits(&mut self.slots[slot as usize].initialised, offset, len as usize, true);
@@ -240,7 +240,7 @@ impl Heap {
         if offset <= have && len <= have - offset { Ok((slot, offset as usize)) } else { Err(refused) }
     }
 
-    /// The slot that holds `address`, for the machine's own accesses.
+    /// The slot of the allocation that contains `address`, for accesses of the machine.
     pub(super) fn slot_of(&self, address: u64) -> Option<u32> {
         let (&base, &slot) = self.by_base.range(..=address).next_back()?;
         (address - base < self.slots[slot as usize].bytes.len() as u64).then_some(slot)

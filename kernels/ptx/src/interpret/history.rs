@@ -1,29 +1,31 @@
-//! What strong loads may return besides the newest value: older ones of the same place, as on a GPU.
+//! Older values that a strong load may return instead of the newest one, as on a GPU.
 //!
-//!   stores to x           7 ── 4 ── 9 ── 2       the newest is what the heap holds
+//!   stores to x           7 ── 4 ── 9 ── 2       the heap holds the newest
 //!   block 0 has seen           4                 it may load 4, 9 or 2
 //!   block 1 knows that         9 was stored      it may load 9 or 2
 //!
-//! Coherence  a block never goes back, and neither does who learned something from it since. Read-modify-writes take the
-//!            newest value, and plain loads have it by themselves: whoever may load plainly is ordered after all stores.
-//! Messages   a value keeps the view that was released with it: an older value brings an older view.
-//! Bounds     a table of places, some values of each. Where two places meet, where plain stores or accesses of another width
-//!            come between, a history is forgotten: who has none loads the newest value, which is always allowed.
+//! Coherence  a block never reads older values again, nor does a thread that has since learned of its reads.
+//!            Read-modify-writes read the newest value. Plain loads do so anyway: without a race they are ordered after
+//!            all stores.
+//! Messages   a value keeps the view released with it: an older value carries an older view.
+//! Bounds     a fixed table of locations with a few values each. A history is dropped on table collisions, plain stores
+//!            and accesses of another width: without a history a load returns the newest value, which is always
+//!            allowed.
 
 use super::order::{Epoch, Message, Observer};
 use super::random::Random;
 use std::collections::VecDeque;
 
-/// As a power of two.
+/// Binary logarithm of the number of table slots.
 const PLACES: u32 = 12;
-/// Values that are kept of a place, the newest among them.
+/// Maximum number of values kept per location, including the newest.
 const MOST_VALUES: usize = 5;
-/// Blocks of which it is kept what they have seen.
+/// Maximum number of blocks whose observed values are kept.
 const MOST_FLOORS: usize = 6;
-/// One in so many loads that might return an older value does.
+/// One in this number of loads with an older candidate returns an older value.
 const ODDS_OF_OLDER: u64 = 4;
 
-/// What a strong access touches: up to 8 bytes of one word of 8.
+/// Location of a strong access: up to 8 bytes inside one 8-byte word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     pub address: u64,
@@ -36,15 +38,15 @@ impl Place {
     }
 }
 
-/// What a place holds, and who wrote it.
+/// Current value of a location and its writer.
 #[derive(Debug)]
 pub(super) struct Held {
     pub bits: u64,
-    /// The last strong write; nobody where that was a plain one, or before the launch.
+    /// The last strong write; none if a plain write is newer, or if no thread of the launch wrote it.
     pub writer: Epoch,
 }
 
-/// A value that was overwritten, and what its store released.
+/// An overwritten value and the message of its store.
 #[derive(Debug, Clone)]
 pub(super) struct Older {
     pub bits: u64,
@@ -55,18 +57,18 @@ pub(super) struct Older {
 struct Value {
     bits: u64,
     writer: Epoch,
-    /// Of the newest value the message lies among the machine's.
+    /// Message of the store; for the newest value it is in the machine's table instead.
     message: Option<Message>,
 }
 
-/// What a block has seen of a place.
+/// Values of a location that a block has seen.
 #[derive(Debug)]
 struct Floor {
     block: u32,
-    /// The number of the newest value that it stored or loaded.
+    /// Number of the newest value that it stored or loaded.
     seen: u32,
-    /// The newest that it loaded, and the clock of its first load: who knows of that counts as knowing of the newest. What it
-    /// stored, others know by the values' writers.
+    /// Number of the newest value that it loaded, and the clock of its first load: a thread that knows of this clock
+    /// counts as knowing the newest loaded value. Knowledge of its stores follows from the writers of values.
     loaded: u32,
     clock: u32,
 }
@@ -74,12 +76,12 @@ struct Floor {
 #[derive(Debug)]
 struct History {
     place: Place,
-    /// The number of the first of `values`.
+    /// Number of the first entry of `values`.
     first: u32,
     /// Oldest first.
     values: VecDeque<Value>,
     floors: Vec<Floor>,
-    /// Nobody loads a value before this one.
+    /// Number of the oldest value that any block may load.
     floor: u32,
 }
 
@@ -88,14 +90,14 @@ impl History {
         self.first + self.values.len() as u32 - 1
     }
 
-    /// Whether nothing but its own stores changed the place.
+    /// Whether the recorded stores alone produced the current value of the location.
     fn ends_with(&self, place: Place, held: &Held) -> bool {
         self.place == place
             && held.writer.is_some()
             && self.values.back().is_some_and(|last| last.writer == held.writer && last.bits == held.bits)
     }
 
-    /// The number of the oldest value that a lane may load.
+    /// Number of the oldest value that a lane may load.
     fn oldest_for(&self, observer: &Observer<'_>, lane: u32) -> u32 {
         let known = self.values.iter().rposition(|value| value.writer.is_some() && observer.knows(value.writer, lane));
         let mut oldest = self.floor.max(self.first + known.unwrap_or(0) as u32);
@@ -109,7 +111,7 @@ impl History {
         oldest
     }
 
-    /// A block has stored or loaded a value.
+    /// Records that a block stored or loaded a value.
     fn saw(&mut self, observer: &Observer<'_>, number: u32, by_load: bool) {
         if number <= self.floor.max(self.first) {
             return;
@@ -119,7 +121,7 @@ impl History {
             if self.floors.len() == MOST_FLOORS
                 && let Some(least) = (0..MOST_FLOORS).min_by_key(|&at| self.floors[at].seen)
             {
-                // Whose floor is not kept shares it with everybody.
+                // The floor of a block without an entry becomes the floor of all blocks.
                 self.floor = self.floor.max(self.floors.swap_remove(least).seen);
             }
             self.floors.push(Floor { block: observer.block, seen: 0, loaded: 0, clock: 0 });
@@ -136,10 +138,10 @@ impl History {
     }
 }
 
-/// The histories of one machine.
+/// Histories of one machine.
 #[derive(Debug, Default)]
 pub(super) struct Histories {
-    /// By a word's hash: one more than the number of a history, or zero. Made when something is stored.
+    /// By hash of a word: number of a history plus one, or zero. Allocated at the first store.
     table: Vec<u32>,
     histories: Vec<History>,
 }
@@ -149,8 +151,8 @@ fn slot(word: u64) -> usize {
 }
 
 impl Histories {
-    /// A strong store, or the one of a read-modify-write. `before`: what the place held, if anything wrote it, and the message
-    /// that lies there still.
+    /// Records a strong store, also of a read-modify-write. `before` is the previous value, if it was written;
+    /// `message` is the message currently at the location.
     pub fn push(
         &mut self,
         place: Place,
@@ -189,7 +191,7 @@ impl Histories {
         history.saw(observer, history.newest(), false);
     }
 
-    /// A strong load: the older value that it returns, if it does.
+    /// A strong load. Returns an older value if the load does not return the newest.
     pub fn load(
         &mut self,
         place: Place,
@@ -211,21 +213,21 @@ impl Histories {
         (number < newest).then(|| Older { bits: value.bits, message: value.message.clone() })
     }
 
-    /// A read-modify-write that stores nothing has seen the newest value.
+    /// Records that a read-modify-write without a store has seen the newest value.
     pub fn saw_newest(&mut self, place: Place, held: &Held, observer: &Observer<'_>) {
         if let Some(history) = self.history_at(place, Some(held)) {
             history.saw(observer, history.newest(), true);
         }
     }
 
-    /// An access that is no place, as one of two words.
+    /// Drops the histories under an access that covers more than one location, such as one of two words.
     pub fn forget(&mut self, address: u64, bytes: usize) {
         for at in (0..bytes as u64).step_by(8) {
             self.history_at(Place { address: address + at, bytes: 0 }, None);
         }
     }
 
-    /// The history of a place, if it is one of what the place holds; else it is forgotten.
+    /// The history of a location if it matches the current value; otherwise the history is dropped.
     fn history_at(&mut self, place: Place, held: Option<&Held>) -> Option<&mut History> {
         let slot = self.table.get_mut(slot(place.word())).filter(|slot| **slot != 0)?;
         let history = &mut self.histories[*slot as usize - 1];
@@ -246,7 +248,7 @@ mod tests {
     use super::*;
     use std::collections::HashMap;
 
-    /// More blocks and values than are kept, and places that share a slot of the table.
+    /// More blocks and values than a history keeps, and colliding locations.
     const BLOCKS: u32 = 12;
 
     fn addresses() -> Vec<u64> {
@@ -264,7 +266,7 @@ mod tests {
         let mut random = Random::new(Some(5));
         let mut histories = Histories::default();
         let addresses = addresses();
-        // The n-th value stored is n. By block and address: the newest that the block has seen.
+        // The n-th value stored is n. `seen`: the newest value seen, by block and address.
         let mut held: HashMap<u64, Held> =
             addresses.iter().map(|&at| (at, Held { bits: 0, writer: Epoch::NONE })).collect();
         let mut seen: HashMap<(u32, u64), u64> = HashMap::new();
@@ -285,7 +287,7 @@ mod tests {
                     *floor = bits;
                 }
                 5 => histories.forget(address, 16),
-                // A plain store of somebody who knows of all before it: nobody may find older values afterwards.
+                // A plain store ordered after all earlier ones: no older value may be loaded afterwards.
                 6 => *held = Held { bits: held.bits, writer: Epoch::NONE },
                 _ => {
                     let loaded = histories.load(place, held, &observer, 0, &mut random);
@@ -312,7 +314,7 @@ mod tests {
             let older = histories.load(place, &held, &observer(block, 9), 0, &mut Random::new(Some(seed)));
             older.map(|older| older.bits)
         };
-        // Nothing wrote the place before, so there is no older value than 1; and block 1 stored 2 itself.
+        // Nothing wrote the location before, so no value is older than 1; and block 1 stored 2 itself.
         assert!((0..50).all(|seed| load(seed, 1).is_none()));
         let other: Vec<u64> = (0..50).filter_map(|seed| load(seed, 2)).collect();
         assert!(other.len() > 3 && other.iter().all(|&bits| bits == 1), "{other:?}");

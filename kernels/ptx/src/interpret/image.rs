@@ -1,10 +1,10 @@
-//! A module made ready to run: decoded, every symbol resolved, every instruction known.
+//! A module prepared for execution: decoded, with resolved symbols.
 
 use super::load::{self, Constants};
 use super::op::{Function, Step};
 use crate::ast;
 
-/// A loaded module. Immutable; share it between launches.
+/// A loaded module. Immutable; launches share it.
 #[derive(Debug)]
 pub struct Image {
     pub(super) infos: Vec<KernelInfo>,
@@ -12,25 +12,25 @@ pub struct Image {
     pub(super) globals: Vec<GlobalInfo>,
     pub(super) references: Vec<Reference>,
     pub(super) functions: Vec<Function>,
-    /// All functions' instructions, one after the other.
+    /// Instructions of all functions, concatenated.
     pub(super) steps: Vec<Step>,
-    /// For each step, its instruction; several steps may share one.
+    /// By step, the index of its instruction; several steps may have the same one.
     pub(super) origins: Vec<u32>,
     pub(super) instructions: Vec<ast::Instruction>,
     pub(super) constants: Constants,
 }
 
-/// A kernel, and what its launches need to know.
+/// A kernel with the data that its launches need.
 #[derive(Debug)]
 pub(super) struct Kernel {
     pub info: KernelInfo,
     pub function: u32,
-    /// For each shared variable of the module, where this kernel has it.
+    /// By shared variable of the module, its offset in this kernel.
     pub shared_offsets: Vec<u32>,
     pub dynamic_offset: u32,
 }
 
-/// A place in a global that holds (part of) the address of another.
+/// A position in a global that contains the address of another global or a part of it.
 #[derive(Debug)]
 pub(super) struct Reference {
     pub global: u32,
@@ -46,16 +46,16 @@ pub(super) struct Reference {
 pub struct KernelInfo {
     pub name: String,
     pub params: Vec<ParamInfo>,
-    /// Bytes of the whole parameter block: [`super::Launch::params`] has this length.
+    /// Bytes of the parameter block: [`super::Launch::params`] has this length.
     pub param_bytes: u32,
-    /// Shared memory that the kernel and everything it calls declare.
+    /// Bytes of shared memory declared by the kernel and its callees.
     pub static_shared_bytes: u32,
-    /// Local memory per thread (the deepest call chain adds more).
+    /// Bytes of local memory per thread, without callees.
     pub local_bytes: u32,
     /// Registers the PTX declares per thread; a real assembler allocates fewer.
     pub registers: u32,
-    /// 32-bit registers that hold something at once, in the kernel or in what it calls: fewer an assembler cannot do with,
-    /// unless it computes things again or keeps them in memory.
+    /// Maximum number of 32-bit registers live at once, in the kernel or its callees: an assembler needs as many unless
+    /// it recomputes values or spills them.
     pub live_words: u32,
     /// The product of `.maxntid` or `.reqntid`.
     pub max_threads: Option<u32>,
@@ -76,7 +76,7 @@ pub struct ParamInfo {
     pub align: u32,
 }
 
-/// A module variable. The caller gives it an allocation (constants too) and passes the address in
+/// A module variable. The caller allocates memory for it (for constants, too) and passes the addresses in
 /// [`super::Launch::globals`], in the order of [`Image::globals`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GlobalInfo {
@@ -84,7 +84,7 @@ pub struct GlobalInfo {
     pub space: GlobalSpace,
     pub size: u64,
     pub align: u64,
-    /// Its first bytes, `size` of them, before [`Image::initial_bytes`] fills in addresses.
+    /// Its first `size` bytes, before [`Image::initial_bytes`] fills in addresses.
     pub init: Vec<u8>,
 }
 
@@ -94,7 +94,7 @@ pub enum GlobalSpace {
     Const,
 }
 
-/// Why a module cannot be run.
+/// Reason why a module cannot be loaded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("PTX line {line}: {message}")]
 pub struct LoadError {
@@ -106,12 +106,12 @@ impl Image {
     /// Decodes `module`.
     ///
     /// # Errors
-    /// An instruction, directive or symbol that is not known, with its line.
+    /// [`LoadError`] for an unknown instruction, directive or symbol, with its line.
     pub fn load(module: &ast::Module) -> Result<Image, LoadError> {
         load::load(module)
     }
 
-    /// The kernels, in the module's order.
+    /// The kernels, in module order.
     pub fn kernels(&self) -> &[KernelInfo] {
         &self.infos
     }
@@ -120,16 +120,16 @@ impl Image {
         self.infos.iter().find(|kernel| kernel.name == name)
     }
 
-    /// The module variables, in the module's order.
+    /// The module variables, in module order.
     pub fn globals(&self) -> &[GlobalInfo] {
         &self.globals
     }
 
-    /// The first bytes of global number `index`, with the addresses of other globals filled in. `addresses` are in the
-    /// order of [`Image::globals`].
+    /// The initial bytes of global number `index`, with the addresses of other globals filled in. `addresses` are in
+    /// the order of [`Image::globals`].
     ///
     /// # Panics
-    /// If there is no such global, or not an address for each.
+    /// If `index` is out of range or `addresses` is too short.
     pub fn initial_bytes(&self, index: usize, addresses: &[u64]) -> Vec<u8> {
         let mut bytes = self.globals[index].init.clone();
         for reference in self.references.iter().filter(|reference| reference.global as usize == index) {
@@ -142,7 +142,7 @@ impl Image {
         bytes
     }
 
-    /// The line of the instruction that a [`super::Footprint`] names; `None` when the module was built, not parsed.
+    /// Line of the instruction in a [`super::Footprint`]; `None` if the module was built, not parsed.
     pub fn line_of(&self, step: u32) -> Option<u32> {
         let &origin = self.origins.get(step as usize)?;
         Some(self.instructions[origin as usize].span.line).filter(|&line| line > 0)

@@ -1,4 +1,4 @@
-//! A launch: what is asked for, and what came of it; and launches that run at the same time.
+//! Launches with their options and reports, alone or concurrently.
 
 use super::{Fault, Footprint, Heap, Image, machine};
 
@@ -9,38 +9,38 @@ pub struct Launch<'a> {
     pub grid: [u32; 3],
     pub block: [u32; 3],
     pub dynamic_shared_bytes: u32,
-    /// The parameter block: [`super::KernelInfo::params`] says what lies where.
+    /// The parameter block, laid out by [`super::KernelInfo::params`].
     pub params: &'a [u8],
     /// Addresses of the image's module variables, in the order of [`Image::globals`].
     pub globals: &'a [u64],
 }
 
-/// A launch that runs beside others.
+/// A launch that runs concurrently with others.
 #[derive(Debug, Clone, Copy)]
 pub struct Running<'a> {
     pub image: &'a Image,
     pub launch: Launch<'a>,
-    /// Of its blocks so many fill the device, in place of [`Options::resident_blocks`].
+    /// Maximum number of its blocks resident at once, in place of [`Options::resident_blocks`].
     pub resident_blocks: u32,
 }
 
-/// How to run.
+/// Options of a run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Chooses which block and warp moves next, and for how long. `None`: one fixed order.
+    /// Seed of the schedule: which block and warp runs next, and how long. `None`: one fixed order.
     pub seed: Option<u64>,
-    /// Blocks that a device holds at once: the others start when some have ended.
+    /// Maximum number of resident blocks: others start when a resident one ends.
     pub resident_blocks: u32,
-    /// Instructions of warps after which a launch counts as runaway.
+    /// Number of warp instructions after which a launch counts as runaway.
     pub max_warp_instructions: u64,
-    /// Instructions of warps in which nothing in memory changed and every warp asked what others have written, or read
+    /// Number of consecutive warp instructions without a change of memory, while every warp only polls or reads
     /// nothing, after which a launch counts as deadlocked.
     pub max_idle_instructions: u64,
-    /// Nested calls of `.func`.
+    /// Maximum depth of nested `.func` calls.
     pub max_call_depth: u32,
-    /// What `%nsmid` says; `%smid` is the block's number modulo this.
+    /// Value of `%nsmid`; `%smid` is the block number modulo this.
     pub multiprocessors: u32,
-    /// Shared memory a block may have, static and dynamic together.
+    /// Maximum bytes of shared memory per block, static and dynamic together.
     pub max_shared_bytes: u32,
     pub checks: Checks,
 }
@@ -49,7 +49,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             seed: None,
-            // As many as four multiprocessors hold.
+            // The number of blocks that four multiprocessors hold.
             resident_blocks: 128,
             max_warp_instructions: 20_000_000_000,
             max_idle_instructions: 20_000_000,
@@ -61,10 +61,10 @@ impl Default for Options {
     }
 }
 
-/// Which checks are on. Bounds and alignment always are.
+/// Optional checks. Bounds and alignment are always checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checks {
-    /// Bytes read before anything wrote them.
+    /// Reads of bytes that were never written.
     pub initialised: bool,
     pub shared_races: bool,
     pub global_races: bool,
@@ -75,32 +75,32 @@ impl Checks {
     pub const NONE: Checks = Checks { initialised: false, shared_races: false, global_races: false };
 }
 
-/// What a launch did.
+/// Counts and footprints of a launch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     pub warp_instructions: u64,
-    /// Instructions times the lanes that took part.
+    /// Instructions times participating lanes.
     pub lane_instructions: u64,
-    /// One per allocation that was touched, ordered by address.
+    /// One per accessed allocation, ordered by address.
     pub footprints: Vec<Footprint>,
 }
 
-/// Runs a launch to its end.
+/// Runs a launch to completion.
 ///
 /// # Errors
-/// The first [`Fault`]. Writes up to that point stay in the heap.
+/// The first [`Fault`]. Writes up to that point remain in the heap.
 pub fn run(image: &Image, launch: &Launch<'_>, heap: &mut Heap, options: &Options) -> Result<Report, Box<Fault>> {
     let running = Running { image, launch: *launch, resident_blocks: options.resident_blocks };
     let mut reports = run_together(&[running], heap, options).map_err(|(_, fault)| fault)?;
     Ok(reports.pop().unwrap_or_default())
 }
 
-/// Runs launches to their ends at the same time: their blocks share the device and take turns as the seed draws them, or one
-/// launch after the other without a seed, as far as they do not wait. What two of them touch plainly is not compared: that is
-/// up to whoever knows what orders them. A report for each, in their order.
+/// Runs launches concurrently to completion: their blocks share the device and alternate as drawn from the seed.
+/// Without a seed, launches run one after another unless they wait. Races of plain accesses between launches are not
+/// checked, because their order is known only to the caller. Returns one report per launch, in order.
 ///
 /// # Errors
-/// The first [`Fault`], and which launch it is of.
+/// The first [`Fault`], with the index of its launch.
 pub fn run_together(
     launches: &[Running<'_>],
     heap: &mut Heap,

@@ -1,17 +1,17 @@
-//! Runs PTX on the host, and checks every access to memory while it does.
+//! Interprets PTX on the host and checks every memory access.
 //!
 //!   ast::Module ──load──► Image ──┐
-//!                                 ├──run──► Report { counts, footprints }   or   Fault { kind, kernel, line, thread, address }
+//!                                 ├──run──► Report { counts, footprints } or Fault { kind, line, thread, address }
 //!   Heap (device bytes) ──────────┤
 //!   Launch (kernel, grid, params) ┘
 //!
-//! Checks    out of bounds, misaligned, never written, races in shared and in global memory, deadlock, runaway,
-//!           misuse of barriers. Each is a [`Fault`] that names the kernel, PTX line, instruction, thread and address.
-//! Progress  every lane of a warp and every block of a grid moves on, whoever it waits for. [`Options::seed`] chooses who
-//!           moves next, for how long, and which of the allowed values a load returns; without a seed the order is always the
-//!           same, and the values are the newest.
-//! Together  launches that nothing orders may run at the same time ([`run_together`]), on the calling thread.
-//! Errors    an unknown instruction is refused when the image is loaded. A fault leaves the heap usable.
+//! Checks    out of bounds, misaligned, never written, races in shared and global memory, deadlock, runaway, misuse of
+//!           barriers. Each reports a [`Fault`] with kernel, PTX line, instruction, thread and address.
+//! Progress  every lane of a warp and every block of a grid makes progress, even while others wait. [`Options::seed`]
+//!           draws the schedule and which of the allowed values a load returns. Without a seed the order is fixed and
+//!           loads return the newest value.
+//! Together  unordered launches may run concurrently ([`run_together`]), on the calling thread.
+//! Errors    loading an image rejects unknown instructions. A fault leaves the heap usable.
 
 pub mod alu;
 mod fault;

@@ -1,14 +1,14 @@
-//! The machine's own form of an instruction: dense, with register rows in place of names.
+//! Decoded instructions of the machine: dense, with register rows instead of names.
 //!
-//!   @%p1 ld.global.v2.u32 {%r1, %r2}, [%rd3+8];   ──►   Step { guard: row of %p1, op: Load(Access { base, offset 8, rows … }) }
+//!   @%p1 ld.global.v2.u32 {%r1, %r2}, [%rd3+8];  ──►  Step { guard: row of %p1, op: Load(Access { base, offset 8 }) }
 //!
 //! Rows       an operand is a row of the frame's registers or of the launch's constants ([`Source`]).
-//! Symbols    addresses known only at launch are constants that the launch fills in ([`Relocation`]).
-//! Text       line and instruction lie apart, by step number: only faults read them.
+//! Symbols    addresses unknown before the launch are constants filled in at launch ([`Relocation`]).
+//! Text       line and instruction are stored separately, by step number: only faults read them.
 
 use super::alu::{AluOp, Source};
 
-/// A destination that nobody reads.
+/// Destination of a discarded result.
 pub(super) const SINK: u32 = u32::MAX;
 /// A step without a guard.
 pub(super) const NO_GUARD: u32 = u32::MAX;
@@ -16,7 +16,7 @@ pub(super) const NO_GUARD: u32 = u32::MAX;
 /// One decoded instruction.
 #[derive(Debug)]
 pub(super) struct Step {
-    /// Row of the guarding predicate times two, plus one where it is negated; or [`NO_GUARD`].
+    /// Row of the guarding predicate times two, plus one if negated; or [`NO_GUARD`].
     pub guard: u32,
     pub op: Op,
 }
@@ -29,10 +29,10 @@ pub(super) enum Op {
     Atomic(Box<Atomic>),
     Fence {
         scope: Scope,
-        /// `fence.sc` and `membar`: all of them have one order.
+        /// `fence.sc` and `membar`: they have one total order.
         sequential: bool,
     },
-    /// A move of an address that differs from frame to frame, or of a plain row.
+    /// Moves a frame-relative address or a plain row.
     Move {
         to: u32,
         from: Source,
@@ -45,7 +45,7 @@ pub(super) enum Op {
         to: u32,
         what: Special,
     },
-    /// Between a window of the generic address space and the space itself.
+    /// Converts between a window of the generic address space and the space itself.
     Convert {
         to: u32,
         from: Source,
@@ -81,7 +81,7 @@ pub(super) enum Op {
     ActiveMask {
         to: u32,
     },
-    /// `nanosleep`: gives way to others.
+    /// `nanosleep`: lets others run.
     Yield,
     /// Hints: prefetches, profiler events.
     Nothing,
@@ -93,22 +93,22 @@ pub(super) enum MemorySpace {
     Global,
     Const,
     Shared,
-    /// Of the thread. `frame`: relative to the frame of the running function.
+    /// Memory of the thread. `frame`: relative to the frame of the running function.
     Local {
         frame: bool,
     },
-    /// The kernel's parameters.
+    /// Parameters of the kernel.
     Param,
 }
 
-/// Who may be ordered by a strong access.
+/// Threads that a strong access may synchronize with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
     Block,
     Device,
 }
 
-/// How an access takes part in order between threads.
+/// Ordering semantics of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Strength {
     /// `None`: a plain (weak) access.
@@ -126,7 +126,7 @@ impl Strength {
 #[derive(Debug)]
 pub(super) struct Access {
     pub base: Source,
-    /// The base is a 32-bit register: the address wraps there.
+    /// The base is a 32-bit register: address arithmetic wraps at 32 bits.
     pub narrow: bool,
     pub offset: i64,
     pub space: MemorySpace,
@@ -137,7 +137,7 @@ pub(super) struct Access {
     /// Loads: sign-extend to this many bits; 0 means zero-extend.
     pub extend: u8,
     pub strength: Strength,
-    /// Registers to fill (as row numbers; [`SINK`] for `_`), or values to store.
+    /// Registers to load (row numbers; [`SINK`] for `_`), or values to store.
     pub values: [Source; 4],
 }
 
@@ -181,7 +181,7 @@ pub(super) struct Atomic {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Special {
-    /// `%tid`, `%ntid`, `%ctaid`, `%nctaid`: which of x, y, z.
+    /// `%tid`, `%ntid`, `%ctaid`, `%nctaid`: index of x, y, z.
     Thread(u8),
     Threads(u8),
     Block(u8),
@@ -206,7 +206,7 @@ pub(super) enum Special {
     Zero,
 }
 
-/// Where a parameter of a `.func` lies in its frame, and where an argument comes from.
+/// Location of a parameter of a `.func` in its frame, and the source of an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Formal {
     Register { row: u32, bits: u32 },
@@ -244,7 +244,7 @@ pub(super) enum BarrierReduction {
 #[derive(Debug)]
 pub(super) struct Barrier {
     pub id: Source,
-    /// Threads that take part; `None`: all of the block.
+    /// Number of participating threads; `None`: all of the block.
     pub count: Option<Source>,
     /// False for `barrier.arrive`.
     pub waits: bool,
@@ -264,7 +264,7 @@ pub(super) enum ShuffleMode {
 pub(super) struct Shuffle {
     pub mode: ShuffleMode,
     pub to: u32,
-    /// [`SINK`] where there is no `|p`.
+    /// [`SINK`] without a `|p`.
     pub valid: u32,
     pub value: Source,
     pub lane: Source,
@@ -307,7 +307,7 @@ pub(super) struct Reduce {
     pub mask: Source,
 }
 
-/// A constant that the launch fills in.
+/// A constant that depends on the launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Relocation {
     /// Address of a module variable.
@@ -321,19 +321,19 @@ pub(super) enum Relocation {
 pub(super) struct Function {
     pub name: String,
     pub entry: u32,
-    /// Register rows of a frame.
+    /// Register rows per frame.
     pub rows: u32,
-    /// Rows that some way reads before it writes them, and the bits that each may have.
+    /// Rows that some path reads before writing them, with the bits that each may have.
     pub unwritten: Vec<(u32, u64)>,
-    /// 32-bit registers that hold something at once.
+    /// Maximum number of 32-bit registers live at once.
     pub live_words: u32,
-    /// Words (8 bytes) of local memory of a frame.
+    /// Words (8 bytes) of local memory per frame.
     pub local_words: u32,
     pub formals: Vec<Formal>,
     pub results: Vec<Formal>,
-    /// Shared variables that it names, and functions that it calls.
+    /// Shared variables that it uses, and functions that it calls.
     pub shared: Vec<u32>,
     pub calls: Vec<u32>,
-    /// It calls through an address, so it may reach any function.
+    /// It calls through an address, and so possibly any function.
     pub calls_any: bool,
 }

@@ -1,37 +1,37 @@
-//! Who has seen whose work: the happens-before of the PTX memory model, between threads of one launch.
+//! The happens-before relation of the PTX memory model, between threads of one launch.
 //!
 //!   block 0 thread 0     st data · fence · st.relaxed flag ──message──►  flag
-//!   block 1 thread 9     ld.relaxed flag ◄─────────────────────────────── flag · fence · ld data     ordered: thread 9's view covers it
+//!   block 1 thread 9     ld.relaxed flag ◄─────── flag · fence · ld data     ordered: thread 9's view covers the store
 //!
-//! Clock      one per block, advanced by every barrier, fence and release. An access is stamped with its thread and the clock.
-//! Barriers   order all threads of the block up to the clock (`full`), or those of a warp (`sync`); what only some threads
-//!            know lies in their views.
-//! Releases   leave the releasing thread's view at the address (a message). Read-modify-writes carry older messages on.
-//! Acquires   take the message into the reader's view. A relaxed read takes it on approval, until a fence.
-//! Fences     of two `fence.sc` the second knows what the first did, although no message tells it. That holds old values off
-//!            (see `history`); a race stays one, for the fences might have come the other way round.
-//! Shuffles   votes and matches order nothing, as PTX says; `bar.warp.sync` does.
+//! Clock      one per block, advanced by every barrier, fence and release. An access records its thread and the clock.
+//! Barriers   order all threads of the block up to the clock (`full`), or those of a warp (`sync`); knowledge of single
+//!            threads is in their views.
+//! Releases   store the releasing thread's view at the address (a message). Read-modify-writes keep older messages.
+//! Acquires   merge the message into the reader's view. A relaxed read keeps it pending until a fence.
+//! Fences     of two `fence.sc` the second knows what the first knew, without a message. That rules out old values (see
+//!            `history`) but not races, because the fences might have run in the other order.
+//! Shuffles   votes and matches do not order accesses, as PTX specifies; `bar.warp.sync` does.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 
-/// A thread at a moment, and how an access of its warp lies in a sector. Zero is nobody.
+/// A thread at a clock, and the layout of its warp's access in a sector. Zero means no access.
 ///
 ///   bit 0 set · 3 bits shift · 10 bits thread (warp · 32 + lane) · 24 bits block · 26 bits clock
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Epoch(pub u64);
 
-/// One lane touched every byte.
+/// A single lane accessed all bytes.
 pub(super) const ONE_LANE: u32 = 5;
-/// Several lanes of the warp touched bytes; which is not kept.
+/// Accessed by several lanes of the warp; the lane numbers are not recorded.
 const SOME_LANE: u32 = 6;
-/// One lane, by a strong access of block scope.
+/// A single lane, by a strong access of block scope.
 pub(super) const BLOCK_SCOPE: u32 = 7;
 
-/// The bits of a block's number that an epoch keeps.
+/// Mask of the bits of a block number in an epoch.
 pub(super) const BLOCK_NUMBER: u32 = 0xFF_FFFF;
-/// The last clock: later ones count as this, which can only hide a race.
+/// Maximum clock: later clocks saturate to it, which can only hide a race.
 const LAST_CLOCK: u32 = (1 << 26) - 1;
 
 impl Epoch {
@@ -77,7 +77,7 @@ impl Epoch {
         (self.0 >> 38) as u32
     }
 
-    /// The same thread, warp and layout, at any time.
+    /// Whether thread, warp and layout are equal, at any clock.
     #[inline(always)]
     pub fn same_place(self, other: Epoch) -> bool {
         (self.0 ^ other.0) << 26 == 0
@@ -87,7 +87,7 @@ impl Epoch {
         Epoch(self.0 & !(7 << 1) & !(31 << 4) | u64::from(SOME_LANE) << 1)
     }
 
-    /// The lane that touched a byte of the sector.
+    /// The lane that accessed a byte of the sector.
     #[inline(always)]
     pub fn lane_at(self, byte: u32) -> Option<u32> {
         match self.shift() {
@@ -97,7 +97,7 @@ impl Epoch {
         }
     }
 
-    /// The epoch of one byte, with the lane settled.
+    /// The epoch of one byte, with a single lane.
     pub fn at(self, byte: u32) -> Epoch {
         match self.lane_at(byte) {
             Some(lane) if self.shift() < ONE_LANE => {
@@ -108,14 +108,14 @@ impl Epoch {
     }
 }
 
-/// What a thread knows of threads beyond its barriers: (who, up to which clock), ordered by who.
+/// Knowledge of a thread beyond its barriers: sorted (thread, warp or block; up to which clock).
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct View {
     entries: Vec<(u64, u32)>,
 }
 
 const WHOLE_BLOCK: u64 = 0;
-/// In a key: known by the order of two `fence.sc` alone.
+/// Flag in a key: known only by the order of two `fence.sc`.
 const BY_FENCE: u64 = 1 << 63;
 
 fn warp_key(block: u32, warp: u32) -> u64 {
@@ -127,7 +127,7 @@ fn thread_key(block: u32, thread: u32) -> u64 {
 }
 
 impl View {
-    /// A view of a few entries, in any order.
+    /// A view of a few entries in any order.
     pub fn of(mut entries: Vec<(u64, u32)>) -> View {
         entries.retain(|&(_, clock)| clock > 0);
         entries.sort_unstable();
@@ -152,12 +152,12 @@ impl View {
         }
     }
 
-    /// The same, counting the order of fences.
+    /// Whether the access happened before this view, by messages or by the order of fences.
     fn knows(&self, epoch: Epoch) -> bool {
         self.covers(epoch, 0) || self.clock(BY_FENCE | u64::from(epoch.block()) << 12) >= epoch.clock()
     }
 
-    /// Whether it knows anything that a block did at this clock or later.
+    /// Whether the view includes any work of a block at this clock or later.
     fn knows_of(&self, block: u32, clock: u32) -> bool {
         [0, BY_FENCE].into_iter().any(|how| {
             let first = how | u64::from(block) << 12;
@@ -166,7 +166,7 @@ impl View {
         })
     }
 
-    /// What a later `fence.sc` knows of this view: whole blocks, for the view of all fences must stay small.
+    /// The part of this view that a later `fence.sc` learns: whole blocks, to keep the view of all fences small.
     pub fn by_fence(&self) -> View {
         let mut entries: Vec<(u64, u32)> = Vec::new();
         let keys = self.entries.iter().map(|&(key, clock)| (BY_FENCE | key >> 12 << 12, clock));
@@ -185,7 +185,7 @@ impl View {
     }
 }
 
-/// Both views together.
+/// The union of two views.
 pub(super) fn join(a: &Option<Rc<View>>, b: &Option<Rc<View>>) -> Option<Rc<View>> {
     let (a, b) = match (a, b) {
         (None, other) | (other, None) => return other.clone(),
@@ -213,7 +213,7 @@ pub(super) fn join(a: &Option<Rc<View>>, b: &Option<Rc<View>>) -> Option<Rc<View
     Some(Rc::new(View { entries }))
 }
 
-/// A point in a thread's life: what it would tell if it released now.
+/// State of a thread at a fence or release: the view that a message would carry.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Mark {
     pub block: u32,
@@ -222,7 +222,7 @@ pub(super) struct Mark {
     pub full: u32,
     pub sync: u32,
     pub view: Option<Rc<View>>,
-    /// The scope of the fence or release that made it.
+    /// Whether the fence or release has block scope.
     pub block_scope: bool,
     pub made: Option<Rc<View>>,
 }
@@ -243,15 +243,15 @@ impl Mark {
     }
 }
 
-/// The views of a warp's lanes, made when one first learns something that no barrier told it.
+/// Views of a warp's lanes, created when a lane first learns of work through a message.
 #[derive(Debug, Default)]
 pub(super) struct LaneViews {
     pub known: [Option<Rc<View>>; 32],
-    /// The last message that each took: a thread that polls takes the same one again and again.
+    /// By lane, the last message taken: a polling thread takes the same message again and again.
     pub taken: [Option<Rc<View>>; 32],
-    /// Messages read by relaxed loads, waiting for a fence.
+    /// By lane, messages read by relaxed loads, pending until a fence.
     pub pending: [Option<Rc<View>>; 32],
-    /// The last fence, which later strong stores publish.
+    /// By lane, the last fence, which later strong stores publish.
     pub fence: [Option<Box<Mark>>; 32],
 }
 
@@ -259,11 +259,11 @@ pub(super) struct LaneViews {
 #[derive(Debug, Clone)]
 pub(super) struct Message {
     pub view: Rc<View>,
-    /// Only threads of this block may take it.
+    /// If set, only threads of this block may take the message.
     pub only_block: Option<u32>,
 }
 
-/// Multiplies and rotates: addresses need no more.
+/// Hashes by multiplication and rotation, which suffice for addresses.
 #[derive(Default)]
 pub(super) struct AddressHasher(u64);
 
@@ -281,10 +281,10 @@ impl Hasher for AddressHasher {
     }
 }
 
-/// Messages by address; shared memory's carry the block in the upper half.
+/// Messages by address; for shared memory the key has the block in its upper half.
 pub(super) type Messages = HashMap<u64, Message, BuildHasherDefault<AddressHasher>>;
 
-/// What the threads of a warp know when they touch memory.
+/// Knowledge of a warp's threads at a memory access.
 pub(super) struct Observer<'a> {
     pub block: u32,
     pub warp: u32,
@@ -292,13 +292,13 @@ pub(super) struct Observer<'a> {
     pub full: u32,
     pub sync: u32,
     pub views: Option<&'a LaneViews>,
-    /// The blocks of its launch: the first, and how many.
+    /// Blocks of the launch: first block and count.
     pub launch: (u32, u32),
 }
 
 impl Observer<'_> {
-    /// Whether the earlier access to a byte of a sector is no race with one of `lane`: it happened before, or it is another
-    /// launch's, and what orders those is not known here.
+    /// Whether an earlier access to a byte of a sector cannot race with `lane`: it happened before, or it belongs to
+    /// another launch, whose order is unknown here.
     #[inline]
     pub fn ordered(&self, earlier: Epoch, byte: u32, lane: u32) -> bool {
         self.happened_before(earlier, byte, lane)
@@ -323,7 +323,7 @@ impl Observer<'_> {
         }
     }
 
-    /// A strong access of a lane, now.
+    /// Epoch of a strong access of a lane at the current clock.
     pub fn epoch(&self, lane: u32) -> Epoch {
         Epoch::new(self.block, self.warp, lane, ONE_LANE, self.clock)
     }
@@ -332,18 +332,18 @@ impl Observer<'_> {
         self.views.and_then(|views| views.known[lane as usize].as_deref())
     }
 
-    /// Whether the earlier access of one lane happened before `lane` gets here, counting the order of fences.
+    /// Whether an earlier access of one lane happened before this point of `lane`, including the order of fences.
     pub fn knows(&self, earlier: Epoch, lane: u32) -> bool {
         self.happened_before(earlier, 0, lane) || self.view(lane).is_some_and(|view| view.knows(earlier))
     }
 
-    /// Whether `lane` has learned anything that another block did at this clock or later.
+    /// Whether `lane` has learned of any work of another block at this clock or later.
     pub fn knows_of(&self, block: u32, clock: u32, lane: u32) -> bool {
         self.view(lane).is_some_and(|view| view.knows_of(block, clock))
     }
 }
 
-/// Entries that tell of lanes and warps, for barriers that only some take part in.
+/// View entries of lanes and warps, for barriers with partial participation.
 pub(super) fn lanes_entry(block: u32, warp: u32, lane: u32, clock: u32) -> (u64, u32) {
     (thread_key(block, warp << 5 | lane), clock)
 }

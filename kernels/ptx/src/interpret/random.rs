@@ -1,11 +1,11 @@
-//! The numbers by which a seed chooses: who moves next, for how long, and which of the values allowed a load returns.
+//! Random numbers for the schedule and for the choice among allowed values of a load.
 //!
-//! A small generator (splitmix64), so that a seed means the same schedule everywhere.
+//! splitmix64, so that a seed gives the same schedule on every machine.
 
 #[derive(Debug, Clone)]
 pub(super) struct Random {
     state: u64,
-    /// There is a seed.
+    /// Whether there is a seed.
     pub on: bool,
 }
 

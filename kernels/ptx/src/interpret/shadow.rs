@@ -1,57 +1,57 @@
-//! Who touched each byte last, to find two touches in no order.
+//! Race detection: the last accesses to each byte, compared with each new access.
 //!
 //!   sector (32 bytes)   compact   one warp's row: write epoch + bytes, two read epochs + bytes
 //!                       cells     per word or byte: write, two reads, two strong writes, two strong reads
 //!
-//! A streaming kernel's sectors stay compact: a whole row is one comparison. A sector turns into cells when strong accesses
-//! touch it, or when writers share it.
+//! Sectors of a streaming kernel stay compact: a whole row is one comparison. A sector is expanded to cells by a strong
+//! access or by several writers.
 //!
-//! Misses   of many readers two are kept, the last and one of another block where there is one: a later write is compared
-//!          with those. So it is with strong reads and writes. Reads of different bytes of a sector by one warp count as the
-//!          first of them. Nothing ordered is ever reported.
+//! Misses   of many readers two are kept: the last one and, if possible, one of another block; a later write is
+//!          compared with those two. Likewise for strong reads and writes. Reads of different bytes of a sector by one
+//!          warp count as the first of them. Ordered accesses are never reported.
 
 use super::order::{BLOCK_SCOPE, Epoch, ONE_LANE, Observer};
 
-/// Two touches in no order.
+/// Two accesses without an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Conflict {
-    /// Offset of the byte in the memory.
+    /// Offset of the byte in the memory region.
     pub offset: usize,
     pub lane: u32,
     pub earlier: Epoch,
     pub earlier_lane: Option<u32>,
-    /// What the earlier touch was.
+    /// Kind of the earlier access.
     pub earlier_kind: &'static str,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Cell {
     write: Epoch,
-    /// The last of its kind, and one that nothing orders before it: of another block where there is one.
+    /// By kind: the last access, and an earlier one not ordered before it, preferably of another block.
     reads: [Epoch; 2],
     strong_writes: [Epoch; 2],
     strong_reads: [Epoch; 2],
 }
 
-/// Places in a sector's record: epochs, then masks of bytes.
+/// Fields of a sector's record: epochs, then byte masks.
 const WRITE: usize = 0;
 const READ: usize = 1;
 const READ2: usize = 2;
-/// Bytes written (low half) and bytes of `READ` (high half).
+/// Bytes of `WRITE` (low half) and of `READ` (high half).
 const MASKS: usize = 3;
 /// Bytes of `READ2`.
 const MASK2: usize = 4;
 
-/// In place of a write epoch: the sector has cells, and `READ` is the number of the first.
+/// Marker in place of a write epoch: the sector has cells, and `READ` is the index of the first.
 const WORD_CELLS: u64 = u64::MAX;
 const BYTE_CELLS: u64 = u64::MAX - 2;
 
-/// The shadow of one memory: an allocation for a launch, or a block's shared memory.
+/// Shadow of one memory region: an allocation during a launch, or a block's shared memory.
 #[derive(Debug, Default)]
 pub(super) struct Shadow {
     sectors: Vec<[u64; 5]>,
     cells: Vec<Cell>,
-    /// Memory of one block: what lies before its last barrier can be forgotten.
+    /// Memory of a single block: accesses before its last barrier may be dropped.
     one_block: bool,
 }
 
@@ -65,7 +65,8 @@ impl Shadow {
         self.cells.clear();
     }
 
-    /// A warp reads or writes `bytes` from `offset` on; lane `first_lane` has the first `1 << shift` bytes, and so on.
+    /// Records a read or write of `bytes` from `offset` on by a warp; each lane from `first_lane` has `1 << shift`
+    /// bytes.
     #[inline]
     pub fn row<const WRITES: bool>(
         &mut self,
@@ -81,7 +82,7 @@ impl Shadow {
             let start = at & !31;
             let stop = (start + 32).min(end);
             let mask = (u32::MAX >> (32 - (stop - at))) << (at - start);
-            // The lane that byte 0 of this sector would belong to; lanes count modulo 32.
+            // The lane that byte 0 of this sector would belong to, modulo 32.
             let lane = first_lane.wrapping_add(((start as i64 - offset as i64) >> shift) as u32);
             let epoch = Epoch::new(observer.block, observer.warp, lane, shift, observer.clock);
             if WRITES {
@@ -94,7 +95,7 @@ impl Shadow {
         Ok(())
     }
 
-    /// One lane reads or writes up to 32 bytes of one sector.
+    /// Records a read or write of one lane, up to 32 bytes of one sector.
     #[inline]
     pub fn lane<const WRITES: bool>(
         &mut self,
@@ -135,7 +136,7 @@ impl Shadow {
         {
             set(sector, epoch, mask);
         } else if read.warp() == epoch.warp() && read.block() == epoch.block() {
-            // Several rows of one warp: as if all had been read when the first was.
+            // Several rows of one warp count as one read at the time of the first.
             let merged = if read.same_place(epoch) { read } else { read.some_lane() };
             set(sector, merged, mask | read_mask);
         } else {
@@ -179,8 +180,8 @@ impl Shadow {
         Ok(())
     }
 
-    /// The first cell of a sector, and the bytes of a cell as a shift (0 or 2): makes cells where there are none, and
-    /// cells of bytes where `mask` splits a word.
+    /// Index of the first cell of a sector, and the bytes per cell as a shift (0 or 2). Creates cells if necessary, and
+    /// splits them into bytes if `mask` splits a word.
     fn cells_of(&mut self, index: usize, epoch: Epoch, mask: u32) -> (usize, u32) {
         let narrow = !is_words(mask) || epoch.shift() < 2;
         let sector = self.sectors[index];
@@ -260,8 +261,8 @@ impl Shadow {
         Ok(())
     }
 
-    /// One lane reads, writes, or both, by a strong access. Gives the last strong write before of all these bytes: nobody where
-    /// they had several, or a plain one came later.
+    /// Records a strong read, write, or both, of one lane. Returns the previous strong write of these bytes; none if
+    /// they had several, or if a plain write is newer.
     #[inline]
     pub fn strong(
         &mut self,
@@ -295,7 +296,7 @@ impl Shadow {
                     }
                 }
             }
-            // Strong accesses race with one another only where a scope leaves the other block out.
+            // Strong accesses race only if the scope of one of them excludes the other's block.
             let strong_reads = if writes { cell.strong_reads } else { [Epoch::NONE; 2] };
             for earlier in cell.strong_writes.into_iter().chain(strong_reads) {
                 if earlier.is_some()
@@ -320,7 +321,7 @@ impl Shadow {
     }
 }
 
-/// Adds an access to the two that are kept of its kind.
+/// Adds an access to the two kept accesses of its kind.
 #[inline]
 fn keep(kept: &mut [Epoch; 2], now: Epoch, byte: u32, lane: u32, observer: &Observer<'_>) {
     let [last, other] = *kept;
@@ -338,7 +339,7 @@ fn is_words(mask: u32) -> bool {
     low * 15 == mask
 }
 
-/// Compares a row with an earlier one where they share bytes.
+/// Compares a row with an earlier one on their common bytes.
 #[inline]
 fn compare(
     earlier: Epoch,
@@ -376,20 +377,20 @@ mod tests {
     use proptest::prelude::*;
     use std::rc::Rc;
 
-    /// One access of a trace, and who has synchronised with whom before it.
+    /// One access or synchronization of a trace.
     #[derive(Debug, Clone)]
     enum Event {
         /// (block, warp, lane, offset, size as a power of two, writes)
         One(u32, u32, u32, usize, u32, bool),
-        /// (block, warp, offset in elements, size as a power of two, writes): all 32 lanes, side by side.
+        /// (block, warp, offset in elements, size as a power of two, writes): all 32 lanes, adjacent.
         Row(u32, u32, usize, u32, bool),
-        /// As `One`, by a strong access.
+        /// Like `One`, by a strong access.
         Strong(u32, u32, u32, usize, u32, bool),
-        /// All threads of a block meet.
+        /// Barrier of all threads of a block.
         Barrier(u32),
-        /// The lanes of a warp meet.
+        /// Barrier of the lanes of a warp.
         WarpBarrier(u32, u32),
-        /// Block `to` lane 0 of warp 0 learns all that block `from` lane 0 of warp 0 knows.
+        /// Lane 0 of warp 0 of block `to` learns all knowledge of lane 0 of warp 0 of block `from`.
         Message(u32, u32),
     }
 
@@ -400,7 +401,7 @@ mod tests {
         block as usize * 64 + warp as usize * 32 + lane as usize
     }
 
-    /// Every thread's whole vector clock, and every access to every byte: slow and plain.
+    /// Reference: full vector clocks of all threads and all accesses to every byte.
     struct Plain {
         clocks: Vec<[u32; THREADS]>,
         accesses: Vec<Vec<(usize, u32, bool, bool)>>,
@@ -431,7 +432,7 @@ mod tests {
             self.clocks[from][from] += 1;
         }
 
-        /// Whether the access races with any earlier one, and records it.
+        /// Records the access and returns whether it races with an earlier one.
         fn touch(&mut self, t: usize, bytes: std::ops::Range<usize>, writes: bool, strong: bool) -> bool {
             let mut race = false;
             for byte in bytes {
@@ -446,7 +447,7 @@ mod tests {
         }
     }
 
-    /// The machine's own clocks and views, as `machine` keeps them.
+    /// Clocks and views as `machine` keeps them.
     struct Fast {
         shadow: Shadow,
         clock: [u32; 2],
@@ -517,7 +518,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// What the shadow reports is a race by the book; and of two threads at one word it misses none.
+        /// Every conflict of the shadow is a race of the reference; races of two threads at one word are all found.
         #[test]
         fn conflicts_are_races_and_races_of_two_threads_at_a_word_are_conflicts(
             events in prop::collection::vec(event(), 1..40),

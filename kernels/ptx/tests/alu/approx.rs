@@ -1,4 +1,4 @@
-//! The approximations, at inputs whose results are known, inside the manual's bounds.
+//! Approximations at inputs with known results, within the bounds of the manual.
 
 use crate::harness::*;
 
@@ -80,7 +80,7 @@ fn corner_cases_of_the_manual() {
 #[test]
 fn known_values_inside_the_bounds() {
     use std::f64::consts::*;
-    // sin and cos of the floats nearest to these angles differ from the ideal by less than the angle's own error, 2^-24
+    // sin and cos of the nearest floats differ from the ideal by less than the error of the angle, 2^-24
     let angle = 2f64.powi(-20) * FRAC_1_SQRT_2; // 2^-20.5
     near(
         "sin.approx.f32 %f0, %f1",
@@ -126,7 +126,7 @@ fn division_approximates() {
             ([f(1.0), 0], INF),
             ([0, 0], NAN),
             ([f(1.0), 0x7e80_0000], MIN_NORMAL), // by 2^126: 2^-126
-            ([f(1.0), 0x7e80_0001], 0),          // by more: zero with its sign
+            ([f(1.0), 0x7e80_0001], 0),          // a larger divisor: zero with its sign
             ([f(-1.0), 0x7f00_0000], NEG_ZERO),
             ([INF, 0x7f00_0000], NAN),
             ([f(1.0), INF], 0),
@@ -153,7 +153,7 @@ fn upper_words_of_f64() {
             ([D_INF], 0),
             ([D_NAN], nan),
             ([D_INF | 1 << 32], nan),
-            ([D_INF | 1], 0),   // an infinity by its upper word, as an H200 was recorded to read it
+            ([D_INF | 1], 0),   // an infinity by its upper word, as recorded on an H200
             ([d(f64::MAX)], 0), // 2^-1024 is subnormal
         ],
     );

@@ -29,7 +29,7 @@ fn logic_works_on_bits_and_predicates() {
 
 #[test]
 fn lop3_is_its_table() {
-    // The tables that the manual lists, by applying the operation to 0xf0, 0xcc and 0xaa.
+    // Tables from the manual: the operation applied to 0xf0, 0xcc and 0xaa.
     let (a, b, c) = (0x0f0f_3355, 0x1234_5678, 0xdead_beef_u32);
     let of = |value: u32| [([u64::from(a), u64::from(b), u64::from(c)], u64::from(value))];
     table("lop3.b32 %r0, %r1, %r2, %r3, 0x80", &of(a & b & c));
@@ -44,7 +44,7 @@ fn lop3_is_its_table() {
 
 #[test]
 fn lop3_finds_every_table_bit() {
-    // With these three inputs every combination of bits occurs once in each byte: the result is the table itself.
+    // With these inputs every combination of bits occurs once in each byte: the result is the table itself.
     for lut in 0..256u64 {
         table(
             &format!("lop3.b32 %r0, %r1, %r2, %r3, {lut}"),
@@ -127,7 +127,7 @@ fn counting_and_finding() {
 
 #[test]
 fn fns_walks_both_ways() {
-    // The manual's four examples, and the ends.
+    // Four examples from the manual, and edge cases.
     table(
         "fns.b32 %r0, %r1, %r2, %r3",
         &[
@@ -150,12 +150,12 @@ fn fns_walks_both_ways() {
     );
 }
 
-/// A position or length: 32-bit forms read it modulo 256, and 64-bit forms whole, as recorded on an H200.
+/// A position or length: 32-bit forms read it modulo 256, 64-bit forms read all bits, as recorded on an H200.
 fn place(bits: u32, word: u64) -> u32 {
     if bits == 32 { word as u32 & 0xff } else { word as u32 }
 }
 
-/// The manual's loops, bit by bit.
+/// The manual's loops, one bit at a time.
 fn bfe_reference(bits: u32, signed: bool, a: u64, b: u64, c: u64) -> u64 {
     let (msb, pos, len) = (bits - 1, place(bits, b), place(bits, c));
     let sign = if !signed || len == 0 { 0 } else { a >> (pos + len - 1).min(msb) & 1 };
@@ -183,7 +183,7 @@ fn bfe_extracts() {
     table("bfe.s32 %r0, %r1, 40, 4", &[([1 << 31], 0xffff_ffff), ([1], 0)]);
     table("bfe.u64 %rd0, %rd1, 60, 8", &[([0xa << 60], 0xa)]);
     table("bfe.u32 %r0, %r1, 0, 0", &[([0xffff_ffff], 0)]);
-    // Recorded on an H200: only the forms of 32 bits drop what lies above 255.
+    // Recorded on an H200: only 32-bit forms ignore bits above the low eight.
     table("bfe.u32 %r0, %r1, %r2, %r3", &[([0x1234, 256, 8], 0x34), ([0x1234, 4, 256], 0)]);
     table("bfe.u64 %rd0, %rd1, %r2, %r3", &[([0x1234, 256, 8], 0), ([0x1234, 4, 256], 0x123)]);
     table(

@@ -1,4 +1,4 @@
-//! Carry chains, against u128.
+//! Carry chains, compared with u128.
 
 use crate::harness::*;
 
@@ -44,7 +44,7 @@ fn products_carry_their_addition() {
     assert_eq!(step("mad.lo.cc.u64 %rd0, %rd1, %rd2, %rd3", &[1 << 40, 1 << 30, 7], 0), (7, 0));
 }
 
-/// The manual's own example: [r3, r2, r1, r0] = [r5, r4] · [r7, r6], in 32-bit steps.
+/// Example from the manual: [r3, r2, r1, r0] = [r5, r4] · [r7, r6], in 32-bit steps.
 #[test]
 fn a_chain_multiplies_64_bits_by_64() {
     let mut random = Random(7);
@@ -74,7 +74,7 @@ fn a_chain_multiplies_64_bits_by_64() {
 
 #[test]
 fn carry_stays_in_lanes_that_are_off() {
-    // The harness runs each case with half of the lanes off too, and checks that no row changes there.
+    // The harness also runs each case with half of the lanes off, and checks that their rows do not change.
     let loaded = load("add.cc.u32 %r0, %r1, %r2");
     let cases: Vec<_> = (0..32).map(|lane| vec![0xffff_ffff, lane % 2]).collect();
     let carries = [1; 32];

@@ -3,7 +3,7 @@
 use crate::harness::*;
 use std::cmp::Ordering;
 
-/// What a comparison says of an order; `None` is unordered.
+/// Result of a comparison for an order; `None` is unordered.
 fn truth(comparison: &str, order: Option<Ordering>) -> bool {
     use Ordering::*;
     match (comparison, order) {
@@ -66,7 +66,7 @@ fn integers_compare_by_their_type() {
     every_pair("rd", "u64", &UNSIGNED, &v64, |a, b| Some(a.cmp(&b)));
 }
 
-/// The rank of special values, lowest first; zeros share one; `None` is NaN.
+/// Rank of special values, ascending; both zeros have one rank; `None` is NaN.
 fn by_rank(table: &'static [(u64, Option<u32>)]) -> impl Fn(u64, u64) -> Option<Ordering> {
     move |a, b| {
         let rank = |x: u64| table.iter().find(|(value, _)| *value == x).expect("a listed value").1;
@@ -86,7 +86,7 @@ static F32S: [(u64, Option<u32>); 10] = [
     (NAN, None),
     (SNAN, None),
 ];
-/// With .ftz subnormal numbers are zeros.
+/// With .ftz subnormal numbers count as zeros.
 static F32S_FTZ: [(u64, Option<u32>); 6] =
     [(0x8000_0001, Some(3)), (NEG_ZERO, Some(3)), (0, Some(3)), (1, Some(3)), (0x0080_0000, Some(4)), (NAN, None)];
 static F64S: [(u64, Option<u32>); 9] = [

@@ -1,4 +1,4 @@
-//! Everything that a compiled sample contains is either decoded here or the machine's.
+//! Every instruction of a compiled sample is either decoded as arithmetic or run by the machine.
 
 use std::collections::BTreeSet;
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use millpond_ptx::interpret::alu::{Names, Register, decode};
 #[derive(Default)]
 struct Declared {
     registers: HashMap<String, u32>,
-    /// As `%r<12>` declares them: prefix, count, width.
+    /// Declarations such as `%r<12>`: prefix, count, width.
     families: Vec<(String, u32, u32)>,
 }
 
@@ -71,7 +71,7 @@ fn a_compiled_sample_decodes() {
         }
     }
     assert!(decoded > 100, "only {decoded} arithmetic instructions in the sample");
-    // memory, control, other lanes, addresses; `mov` of symbols and special registers
+    // memory, control flow, other lanes, addresses; `mov` of symbols and special registers
     let machine: BTreeSet<String> = [
         "activemask",
         "atom",

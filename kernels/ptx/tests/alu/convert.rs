@@ -26,7 +26,7 @@ fn range(bits: u32, signed: bool) -> (i128, i128) {
     if signed { (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) }
 }
 
-/// The integer that the low bits of a word mean.
+/// The low bits of a word as an integer.
 fn meaning(word: u64, bits: u32, signed: bool) -> i128 {
     let value = i128::from(word & u64::MAX >> (64 - bits));
     if signed && value >> (bits - 1) & 1 != 0 { value - (1 << bits) } else { value }
@@ -38,7 +38,7 @@ fn integers_convert_by_meaning() {
     for (from, from_bits, from_signed) in INTEGERS {
         let cases: Vec<_> = (0..200).map(|_| vec![random.word(from_bits)]).collect();
         for (to, to_bits, to_signed) in INTEGERS {
-            // every register that is wide enough, on both sides
+            // all sufficiently wide source and destination registers
             for source in [8, 16, 32, 64].into_iter().filter(|bits| *bits >= from_bits) {
                 for target in [8, 16, 32, 64].into_iter().filter(|bits| *bits >= to_bits) {
                     let text = format!("cvt.{to}.{from} %{}0, %{}1", class(target), class(source));
@@ -207,7 +207,7 @@ fn floats_widen_exactly() {
     table("cvt.f64.bf16 %fd0, %rs1", &[([0x3fc0], d(1.5))]);
 }
 
-/// The value of an .f16, by its definition.
+/// The value of an .f16, from its definition.
 fn half(bits: u64) -> f64 {
     let sign = if bits & 0x8000 != 0 { -1.0 } else { 1.0 };
     let (exponent, fraction) = ((bits >> 10 & 31) as i32, (bits & 0x3ff) as f64);
@@ -246,7 +246,7 @@ fn every_half_goes_there_and_back() {
 
 #[test]
 fn halves_round() {
-    // between two halves: the lower, the middle, the upper, against the neighbours by definition
+    // between two adjacent halves: below, at and above the midpoint
     for bits in 0..0x7bffu64 {
         let (below, above) = (half(bits), half(bits + 1));
         let middle = (below + above) / 2.0;
@@ -297,7 +297,7 @@ fn halves_round() {
 #[test]
 fn f64_narrows_in_every_direction() {
     table("cvt.rn.f32.f64 %f0, %fd1", &[([d(0.1)], 0x3dcc_cccd), ([d(1e300)], INF), ([d(-1e-300)], NEG_ZERO)]);
-    // Recorded on an H200: quiet, the sign kept, of the payload the upper bits.
+    // Recorded on an H200: quiet, with the sign and the upper payload bits.
     for rounding in ["rn", "rz"] {
         table(
             &format!("cvt.{rounding}.f32.f64 %f0, %fd1"),
@@ -319,7 +319,7 @@ fn f64_narrows_in_every_direction() {
     for rounding in ["rn", "rz", "rm", "rp"] {
         let cases: Vec<_> = (0..4_000)
             .map(|_| {
-                // exponents around the range of .f32, subnormal and overflow included
+                // exponents around the range of .f32, including subnormal results and overflow
                 let exponent = 1023 - 155 + random.below(300);
                 vec![random.next() & (D_NEG_ZERO | 0xf_ffff_ffff_ffff) | exponent << 52]
             })

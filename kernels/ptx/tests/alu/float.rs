@@ -10,14 +10,14 @@ const D_MAX: u64 = 0x7fef_ffff_ffff_ffff;
 
 #[test]
 fn add_rounds_in_four_directions() {
-    // 1 + 2^-24 is half way between 1 and 1 + 2^-23; 1 + 3·2^-25 lies above half way.
+    // 1 + 2^-24 is halfway between 1 and 1 + 2^-23; 1 + 3·2^-25 is above halfway.
     let (half, more) = (0x3380_0000, 0x33c0_0000);
     table("add.f32 %f0, %f1, %f2", &[([ONE, half], ONE), ([ONE + 1, half], ONE + 2), ([ONE, more], ONE + 1)]);
     table("add.rn.f32 %f0, %f1, %f2", &[([ONE, half], ONE), ([f(1.5), f(2.25)], f(3.75))]);
     table("add.rz.f32 %f0, %f1, %f2", &[([ONE, more], ONE), ([f(-1.0), more | NEG_ZERO], f(-1.0))]);
     table("add.rm.f32 %f0, %f1, %f2", &[([ONE, more], ONE), ([f(-1.0), half | NEG_ZERO], 0xbf80_0001)]);
     table("add.rp.f32 %f0, %f1, %f2", &[([ONE, half], ONE + 1), ([f(-1.0), more | NEG_ZERO], f(-1.0))]);
-    // overflow: to infinity or to the largest number, by direction
+    // overflow to infinity or to the largest number, by rounding direction
     table("add.rn.f32 %f0, %f1, %f2", &[([MAX, MAX], INF)]);
     table("add.rz.f32 %f0, %f1, %f2", &[([MAX, MAX], MAX), ([MAX | NEG_ZERO, MAX | NEG_ZERO], MAX | NEG_ZERO)]);
     table("add.rm.f32 %f0, %f1, %f2", &[([MAX, MAX], MAX), ([MAX | NEG_ZERO, MAX | NEG_ZERO], NEG_INF)]);
@@ -109,7 +109,7 @@ fn f64_keeps_nan_payloads() {
             &format!("div.{rounding}.f64 %fd0, %fd1, %fd2"),
             &[([0, 0], D_NAN), ([D_ONE, payload], 0x7ff8_0000_0000_0123)],
         );
-        // Of several NaNs the one that an H200 was recorded to give.
+        // Choice among several NaNs, as recorded on an H200.
         let [a, b, c] = [0xfff8_0000_0000_0001, 0x7ff8_0000_0000_0002, 0xfff8_0000_0000_0003];
         for name in ["add", "sub", "mul"] {
             table(
@@ -158,7 +158,7 @@ fn mul_and_div_round() {
 
 #[test]
 fn sqrt_rounds() {
-    // sqrt(2) = 1.0110101000001001111001100110011111110011… in binary: 0x3fb504f3 and a half less a little
+    // sqrt(2) = 1.0110101000001001111001100110011111110011… in binary: 0x3fb504f3 and slightly less than half an ulp
     table("sqrt.rn.f32 %f0, %f1", &[([f(2.0)], 0x3fb5_04f3), ([f(9.0)], f(3.0))]);
     table("sqrt.rz.f32 %f0, %f1", &[([f(2.0)], 0x3fb5_04f3), ([f(4.0)], f(2.0))]);
     table("sqrt.rm.f32 %f0, %f1", &[([f(2.0)], 0x3fb5_04f3)]);
@@ -170,11 +170,11 @@ fn sqrt_rounds() {
 
 #[test]
 fn fma_rounds_once() {
-    // (1 + 2^-12)² - (1 + 2^-11) = 2^-24 exactly; separately rounded it is 0.
+    // (1 + 2^-12)² - (1 + 2^-11) is exactly 2^-24; with separate rounding it is 0.
     table("fma.rn.f32 %f0, %f1, %f2, %f3", &[([ONE + 2048, ONE + 2048, (ONE + 4096) | NEG_ZERO], 0x3380_0000)]);
     table("mad.rn.f32 %f0, %f1, %f2, %f3", &[([ONE + 2048, ONE + 2048, (ONE + 4096) | NEG_ZERO], 0x3380_0000)]);
     table("fma.rz.f32 %f0, %f1, %f2, %f3", &[([ONE + 2048, ONE + 2048, (ONE + 4096) | NEG_ZERO], 0x3380_0000)]);
-    // far apart: 1·1 ± the smallest subnormal
+    // large exponent difference: 1·1 ± the smallest subnormal
     table("fma.rp.f32 %f0, %f1, %f2, %f3", &[([ONE, ONE, 1], ONE + 1)]);
     table("fma.rm.f32 %f0, %f1, %f2, %f3", &[([ONE, ONE, 1 | NEG_ZERO], ONE - 1), ([1, 1, ONE], ONE)]);
     table("fma.rz.f32 %f0, %f1, %f2, %f3", &[([ONE, ONE, 1 | NEG_ZERO], ONE - 1)]);
@@ -256,7 +256,7 @@ fn signs_and_classes() {
     table("abs.f64 %fd0, %fd1", &[([d(-2.5)], d(2.5)), ([D_NEG_INF], D_INF)]);
     table("neg.f32 %f0, %f1", &[([f(2.5)], f(-2.5)), ([0], NEG_ZERO)]);
     table("neg.f64 %fd0, %fd1", &[([d(2.5)], d(-2.5)), ([0], D_NEG_ZERO)]);
-    // Recorded on an H200: no sign of a NaN is touched.
+    // Recorded on an H200: the sign of a NaN is unchanged.
     for name in ["neg", "abs"] {
         table(&format!("{name}.f32 %f0, %f1"), &[([0x7fc0_0123], NAN), ([0xffc0_a456], NAN), ([SNAN], NAN)]);
         table(

@@ -1,8 +1,8 @@
-//! Runs one instruction over rows of cases.
+//! Runs one instruction on tables of cases.
 //!
-//! Registers  input number i of a case goes to %p(i) %b(i) %rs(i) %r(i) %rd(i) %f(i) %fd(i), counted from 1; results are read
-//!            from number 0 of the class that the text names first, a second result from number 9.
-//! Lanes      every table runs twice, with all lanes and with every other lane; idle lanes must keep a poison value.
+//! Registers  input i of a case is in %p(i) %b(i) %rs(i) %r(i) %rd(i) %f(i) %fd(i), counted from 1; the result is read
+//!            from register 0 of the first class in the text, a second result from register 9.
+//! Lanes      every table runs with all lanes and with every other lane; inactive lanes must keep a poison value.
 
 use millpond_ptx::ast::{Instruction, Statement};
 use millpond_ptx::interpret::alu::{AluError, AluOp, Names, Register, Row, decode};
@@ -44,7 +44,7 @@ impl Names for Registers {
     }
 }
 
-/// The instruction in a module of its own, on line 4.
+/// Parses the instruction in a module, on line 4.
 pub fn parse(text: &str) -> Instruction {
     let module = format!(
         ".version 8.2\n.target sm_80\n.address_size 64\n.visible .entry kernel() {{ {} ; }}",
@@ -58,12 +58,12 @@ pub fn parse(text: &str) -> Instruction {
     }
 }
 
-/// An instruction ready to run.
+/// A decoded instruction.
 pub struct Loaded {
     text: String,
     op: AluOp,
     constants: Vec<Row>,
-    /// The rows of the first and the second result.
+    /// Rows of the first and the second result.
     results: [Option<(usize, u32)>; 2],
 }
 
@@ -88,7 +88,7 @@ pub fn load(text: &str) -> Loaded {
     }
 }
 
-/// What a lane ends with.
+/// Result of one lane.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
     pub first: u64,
@@ -97,7 +97,7 @@ pub struct Outcome {
 }
 
 impl Loaded {
-    /// Runs up to 32 cases with the lanes of `mask`, starting from these carries (0 where none is given).
+    /// Runs up to 32 cases with the lanes of `mask` and these initial carries (default 0).
     fn run_rows(&self, cases: &[Vec<u64>], carries: &[u64], mask: u32) -> Vec<Outcome> {
         let mut rows = vec![[POISON; 32]; ROWS];
         rows[CARRY] = [0; 32];
@@ -137,7 +137,7 @@ impl Loaded {
             .collect()
     }
 
-    /// The outcome of every case, however many there are.
+    /// Outcomes of any number of cases.
     pub fn run(&self, cases: &[Vec<u64>]) -> Vec<Outcome> {
         self.run_with_carry(cases, &[])
     }
@@ -181,7 +181,7 @@ pub fn table2<const N: usize>(text: &str, cases: &[([u64; N], (u64, u64))]) {
     }
 }
 
-/// Bits of a signed number in a lane of 32 bits.
+/// Bits of a signed number in a 32-bit lane.
 pub fn s32(value: i64) -> u64 {
     u64::from(value as u32)
 }
@@ -208,7 +208,7 @@ pub const D_NEG_INF: u64 = 0xfff0_0000_0000_0000;
 pub const D_NAN: u64 = 0xfff8_0000_0000_0000;
 pub const D_NEG_ZERO: u64 = 1 << 63;
 
-/// Random words that are often special: small, near a power of two, near the ends.
+/// Random words with many special values: small, near a power of two, near the limits.
 pub struct Random(pub u64);
 
 impl Random {
@@ -224,7 +224,7 @@ impl Random {
         self.next() % bound
     }
 
-    /// A word of `bits` bits.
+    /// A random word of `bits` bits.
     pub fn word(&mut self, bits: u32) -> u64 {
         let mask = u64::MAX >> (64 - bits);
         let small = self.below(5).wrapping_sub(2);

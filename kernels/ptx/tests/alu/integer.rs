@@ -119,7 +119,7 @@ fn division_truncates() {
 
 #[test]
 fn division_without_an_answer_is_total() {
-    // The manual leaves division by zero to the machine; ours is the documented choice.
+    // The manual leaves division by zero unspecified; these are the results documented in `alu::integer`.
     table("div.u32 %r0, %r1, 0", &[([5], 0xffff_ffff), ([0], 0xffff_ffff)]);
     table("div.s64 %rd0, %rd1, 0", &[([5], u64::MAX)]);
     table("rem.u32 %r0, %r1, 0", &[([5], 0xffff_ffff)]);

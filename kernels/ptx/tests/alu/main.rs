@@ -1,8 +1,8 @@
-//! Every arithmetic instruction against values from the PTX manual, from wider integers, or from known bit patterns.
+//! Every arithmetic instruction, compared with the PTX manual, with wider integers, or with known bit patterns.
 //!
-//!   "add.sat.s32 %r0, %r1, %r2"   inputs: a row per case, one case per lane   expected: what `%r0` must hold
+//!   "add.sat.s32 %r0, %r1, %r2"   inputs: a row per case, one case per lane   expected: value of `%r0`
 //!
-//! Instructions are written as text, so decoding is tested with them. No expected value comes from the interpreter.
+//! Instructions are written as text, so that decoding is tested, too. No expected value comes from the interpreter.
 
 mod approx;
 mod bits;

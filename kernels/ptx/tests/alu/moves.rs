@@ -44,7 +44,7 @@ fn mov_unpacks_and_drops() {
 
 #[test]
 fn a_destination_may_be_a_source() {
-    // %r1 takes part on both sides: all parts are read before any is written.
+    // %r1 is source and destination: all parts are read before any is written.
     let out = load("mov.b64 {%r0, %r9}, %rd1").run(&[vec![5 << 32 | 6]])[0];
     assert_eq!((out.first, out.second), (6, 5));
     let loaded = load("add.u32 %r0, %r0, %r0");

@@ -1,4 +1,4 @@
-//! Integer instructions against i128, over random words that are often special.
+//! Integer instructions compared with i128, on random words with many special values.
 
 use crate::harness::*;
 
@@ -30,7 +30,7 @@ impl Kind {
     }
 }
 
-/// Runs `text` over random cases and compares with `expected`, which says `None` where the manual says nothing.
+/// Compares `text` with `expected` on random cases; `expected` is `None` where the manual specifies no result.
 fn property(text: &str, kind: Kind, count: usize, seed: u64, expected: impl Fn(&[u64]) -> Option<u64>) {
     let mut random = Random(seed);
     let cases: Vec<_> = (0..2_000).map(|_| (0..count).map(|_| random.word(kind.bits)).collect::<Vec<_>>()).collect();

@@ -1,4 +1,4 @@
-//! What is not PTX is refused, with the line, the text, and a reason that names the way out.
+//! Invalid instructions are rejected with line, text, and a reason that says how to fix them.
 
 use crate::harness::*;
 

@@ -1,9 +1,9 @@
-//! Directed rounding brackets the exact value, by integer arithmetic.
+//! Results of directed rounding bracket the exact value, computed with integers.
 //!
-//!   rm ≤ exact ≤ rp, nothing representable between · rz is the one nearer to zero · rn the nearer one, ties to even
+//!   rm ≤ exact ≤ rp, adjacent floats · rz is the one nearer to zero · rn the nearer one, ties to even
 //!
-//! Two nets. Where exponents are moderate, the exact value is an integer (or a comparison of integers) of 128 bits. Over
-//! all bit patterns, the four roundings must be neighbours that agree with the host's round-to-nearest.
+//! Two methods. With moderate exponents, the exact value is a 128-bit integer or a comparison of such integers. Over
+//! all bit patterns, the four roundings must be adjacent and agree with the host's round-to-nearest.
 
 use crate::harness::*;
 use std::cmp::Ordering;
@@ -61,7 +61,7 @@ impl Dyadic {
     }
 }
 
-/// The next representable number in the direction of the sign, by bits.
+/// The next representable number in the given direction, computed from the bits.
 fn neighbour(bits: u64, wide: bool, up: bool) -> u64 {
     if wide {
         let x = f64::from_bits(bits);
@@ -165,7 +165,7 @@ fn quotients_and_roots_bracket_the_exact_value() {
         let magnitudes: Vec<_> =
             cases.iter().map(|case| vec![case[0] & if wide { u64::MAX >> 1 } else { 0x7fff_ffff }]).collect();
         for rounding in ROUNDINGS {
-            // a/b against x, by a against x·b
+            // compares a/b with x by comparing a with x·b
             let against = |a: Dyadic, b: Dyadic, x: Dyadic| {
                 let order = a.compare(x.times(b));
                 if b.significand < 0 { order.reverse() } else { order }
@@ -218,7 +218,7 @@ fn integers_to_floats_bracket_the_exact_value() {
     }
 }
 
-/// Any bit pattern, with exponents that often make results subnormal or too large.
+/// Any bit pattern, with exponents that often give subnormal results or overflow.
 fn anything(random: &mut Random, wide: bool) -> u64 {
     let (bits, fraction) = if wide { (64, 52) } else { (32, 23) };
     match random.below(4) {
@@ -258,7 +258,7 @@ fn the_four_roundings_are_neighbours_everywhere() {
                 assert!(value(rn) == value(rm) || value(rn) == value(rp), "{what}: rn");
                 let toward_zero = if rn & sign != 0 { rp } else { rm };
                 assert!(value(rz) == value(toward_zero), "{what}: rz");
-                // zeros: a sum that cancels is -0 downwards, anything else keeps its sign in all directions
+                // zeros: an exact cancellation is -0 when rounding down; other results have one sign in all directions
                 if value(rn) != 0.0 {
                     assert_eq!(rn & sign, rz & sign, "{what}: sign");
                 }

@@ -2,7 +2,7 @@
 
 use crate::device::*;
 
-/// One thread does `atom` once on a word that holds `old`; gives (what it returned, what the word holds).
+/// One thread runs `atom` once on a word with the value `old`; returns (result, new word).
 fn once(op: &str, bits: u32, old: u64, operands: &[u64], shared: bool) -> (u64, u64) {
     let mut device = Device::new();
     let word = device.upload(&[old]);
@@ -37,7 +37,7 @@ fn once(op: &str, bits: u32, old: u64, operands: &[u64], shared: bool) -> (u64, 
     (device.download::<u64>(out, 1)[0] & mask, device.download::<u64>(word, 1)[0])
 }
 
-/// Checks (old, operand) → new in both spaces; the bytes beyond the width must stay.
+/// Checks (old, operand) → new in both spaces; bytes beyond the width must not change.
 #[track_caller]
 fn table(op: &str, ty: &str, bits: u32, rows: &[(u64, u64, u64)]) {
     let mask = u64::MAX >> (64 - bits);
@@ -130,7 +130,7 @@ fn f32s(a: f32, b: f32, c: f32) -> (u64, u64, u64) {
 
 fn add_floats(ty: &str, bits: u32, old: u64, operand: u64, shared: bool) -> u64 {
     let op = format!("atom.SPACE.add.{ty}");
-    // Float atomics take float registers; the bits come through a move.
+    // Float atomics take float registers; a move converts the bits.
     let (reg, mov) = if bits == 32 { ("%f", "mov.b32") } else { ("%fd", "mov.b64") };
     let mut device = Device::new();
     let word = device.upload(&[old]);
@@ -177,7 +177,7 @@ fn float_sums_round_to_nearest_even() {
 
 #[test]
 fn f64_sums_keep_a_nan() {
-    // Recorded on an H200; the manual names no NaN.
+    // Recorded on an H200; the manual does not specify the NaN.
     let (one, inf, minus_inf) = (1.0f64.to_bits(), f64::INFINITY.to_bits(), f64::NEG_INFINITY.to_bits());
     let (plus, minus) = (0x7ff8_0000_0000_0123, 0xfff8_000a_bc00_0456);
     let (signalling, quiet) = (0x7ff0_0000_0000_0001, 0x7ff8_0000_0000_0001);
@@ -198,7 +198,7 @@ fn f64_sums_keep_a_nan() {
 
 #[test]
 fn subnormal_f32_sums_vanish_in_global_memory_only() {
-    // The manual: `atom.add.f32` on global memory flushes subnormal inputs and results, on shared memory it does not.
+    // The manual: `atom.add.f32` flushes subnormal inputs and results on global memory, but not on shared memory.
     assert_eq!(add_floats("f32", 32, 1, 1, false), 0);
     assert_eq!(add_floats("f32", 32, 1, 1, true), 2);
     assert_eq!(add_floats("f32", 32, 0x8000_0001, 0x8000_0001, false), 0x8000_0000);
@@ -208,7 +208,7 @@ fn subnormal_f32_sums_vanish_in_global_memory_only() {
 
 #[test]
 fn half_sums() {
-    // 1.0 + 2^-11 is a tie and rounds to even; 2^-24 is the least subnormal; 65504 + 16 is a tie that becomes infinite.
+    // 1.0 + 2^-11 is a tie and rounds to even; 2^-24 is the smallest subnormal; 65504 + 16 is a tie that overflows.
     table(
         "add.noftz",
         "f16",

@@ -1,4 +1,4 @@
-//! Barriers of a block: all threads, some threads, reductions, misuse.
+//! Block barriers: all threads, some threads, reductions, misuse.
 
 use crate::device::*;
 use millpond_ptx::interpret::{FaultKind, Options};
@@ -40,7 +40,7 @@ fn reductions_at_a_barrier() {
 
 #[test]
 fn named_barriers_pass_data_between_warps_round_after_round() {
-    // A producer warp fills a buffer, a consumer warp empties it; barriers 1 (full) and 2 (empty).
+    // A producer warp fills a buffer and a consumer warp empties it; barriers 1 (full) and 2 (empty).
     let body = ".shared .align 4 .b8 s[128]; ld.param.u64 %rd1, [p0]; mov.u32 %r1, %tid.x; and.b32 %r2, %r1, 31; shl.b32 %r3, %r2, 2; mov.u32 %r4, s; add.u32 %r3, %r3, %r4;
  mov.u32 %r5, 0; mov.u32 %r6, 0; setp.ge.u32 %p1, %r1, 32; @%p1 bra consumer;
 produce: bar.sync 2, 64; mad.lo.u32 %r7, %r5, 100, %r2; st.shared.u32 [%r3], %r7; bar.arrive 1, 64;
@@ -82,7 +82,7 @@ fn a_barrier_that_some_never_reach_is_a_deadlock() {
 
 #[test]
 fn half_a_warp_may_not_use_an_aligned_barrier() {
-    // Both halves come to a barrier, but to two different instructions.
+    // Both halves reach a barrier, but at two different instructions.
     let body = |name: &str| {
         format!(
             "mov.u32 %r1, %laneid; setp.lt.u32 %p1, %r1, 16; @%p1 bra low; {name} 0; bra done; low: {name} 0; add.u32 %r1, %r1, 1; done:"

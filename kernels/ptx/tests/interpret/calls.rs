@@ -15,7 +15,7 @@ const STORE: &str =
 
 #[test]
 fn parameters_pass_through_param_space() {
-    // As compilers write it: blocks with their own .param variables, structs by bytes.
+    // In compiler style: blocks with their own .param variables, structs as bytes.
     let text = format!(
         ".func (.param .align 8 .b8 result[16]) swap(.param .align 8 .b8 pair[16], .param .b32 extra) {{
  .reg .b64 %rd<4>; .reg .b32 %r<4>; .local .align 8 .b8 scratch[8];
@@ -74,7 +74,7 @@ shape: .callprototype (.reg .b32 _) _ (.reg .b32 _);"
     let image = load(&text).unwrap();
     let expected: Vec<u32> = (0..64).map(|n| [2 * n, n * n, n][n as usize % 3]).collect();
     assert_eq!(run(&image, 64, None), expected);
-    // An address where no function is.
+    // An address without a function.
     let text = kernel(0, "mov.u64 %rd1, 12345; call %rd1, (), shape; shape: .callprototype _ ();");
     let image = load(&text).unwrap();
     expect_fault(Device::new().launch(&image, 1, 1, &[], &Options::default()), FaultKind::Call);

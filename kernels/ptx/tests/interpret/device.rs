@@ -4,7 +4,7 @@ use millpond_ptx::interpret::{
     Fault, FaultKind, Fill, GlobalInfo, Heap, Image, Launch, LoadError, Options, Report, run,
 };
 
-/// Header of every module here.
+/// Header of every module in these tests.
 pub const HEADER: &str = ".version 8.2\n.target sm_70\n.address_size 64\n";
 
 pub struct Device {
@@ -38,7 +38,7 @@ impl Device {
         Device { heap: Heap::new(), next: 0x7_0000_0000 }
     }
 
-    /// Fresh memory that nothing wrote.
+    /// Allocates memory that was never written.
     pub fn alloc(&mut self, bytes: u64) -> u64 {
         let base = self.next;
         self.next += bytes.next_multiple_of(256) + 256;
@@ -65,7 +65,7 @@ impl Device {
         bytes.chunks_exact(size).map(T::from_bytes).collect()
     }
 
-    /// Gives every module variable an allocation with its first bytes.
+    /// Allocates every module variable and writes its initial bytes.
     pub fn globals(&mut self, image: &Image) -> Vec<u64> {
         let sizes: Vec<u64> = image.globals().iter().map(|GlobalInfo { size, .. }| (*size).max(1)).collect();
         let addresses: Vec<u64> = sizes.into_iter().map(|size| self.alloc(size)).collect();
@@ -136,7 +136,7 @@ pub fn seeded(seed: u64) -> Options {
     Options { seed: Some(seed), ..Options::default() }
 }
 
-/// The kind of the fault that must come.
+/// Returns the fault of a launch that must fail.
 #[track_caller]
 pub fn fault(result: Result<Report, Box<Fault>>) -> Box<Fault> {
     match result {

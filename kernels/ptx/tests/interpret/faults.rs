@@ -1,4 +1,4 @@
-//! What a launch must be stopped for, and what the fault says.
+//! Launches that must fail, and the content of their faults.
 
 use crate::device::*;
 use millpond_ptx::interpret::{AllocationInfo, FaultKind, Options};
@@ -15,12 +15,12 @@ fn a_read_past_the_end_is_found_and_named() {
     assert_eq!((found.kernel.as_str(), found.block, found.thread), ("k", [0; 3], [31, 0, 0]));
     assert_eq!(found.address, Some(buffer + 160));
     assert_eq!(found.allocation, Some(AllocationInfo { base: buffer, len: 160 }));
-    // Three lines of header, one of the entry, two of registers, and the third of the body.
+    // Three header lines, one of the entry, two of registers, and the third line of the body.
     assert_eq!(found.line, 9);
     assert!(found.instruction.contains("ld.global.u32 %r2, [%rd1+36]"), "{}", found.instruction);
     let text = found.to_string();
     assert!(text.contains("160 bytes into the allocation of 160 bytes"), "{text}");
-    // The heap can be used, and the next launch runs.
+    // The heap remains usable, and the next launch runs.
     let body = format!("{ADDRESS}\n st.global.u32 [%rd1], %r1;");
     expect_ok(device.body(1, 40, &[buffer], &body));
     assert_eq!(device.download::<u32>(buffer, 40), (0..40).collect::<Vec<_>>());
@@ -86,7 +86,7 @@ fn misaligned_accesses_are_found() {
         let found = fault(device.body(1, 1, &[buffer], &format!("ld.param.u64 %rd1, [p0]; mov.u32 %r1, 0;\n{body}")));
         assert_eq!(found.kind, FaultKind::Misaligned, "{body}: {found}");
     }
-    // A whole row of threads that are each off by two.
+    // A whole row of threads, each misaligned by two bytes.
     let mut device = Device::new();
     let buffer = device.upload(&[0_u32; 64]);
     expect_fault(

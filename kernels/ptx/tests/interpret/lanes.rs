@@ -1,4 +1,4 @@
-//! Shuffles, votes, matches and reductions, against the manual's own words.
+//! Shuffles, votes, matches and reductions, compared with the manual.
 
 use crate::device::*;
 use millpond_ptx::interpret::{FaultKind, Options};
@@ -29,7 +29,7 @@ fn shuffles_move_values_and_say_whether_they_could() {
     let expected = |f: &dyn Fn(u32) -> (u32, bool)| -> Vec<(u32, u32)> {
         (0..32).map(f).map(|(from, valid)| (100 + from, u32::from(valid))).collect()
     };
-    // Up by one over the whole warp: lane 0 keeps its own.
+    // Up by one over the whole warp: lane 0 keeps its own value.
     assert_eq!(shuffle("up", "1", "0"), expected(&|l| if l >= 1 { (l - 1, true) } else { (l, false) }));
     assert_eq!(shuffle("down", "1", "31"), expected(&|l| if l < 31 { (l + 1, true) } else { (l, false) }));
     assert_eq!(shuffle("bfly", "16", "31"), expected(&|l| (l ^ 16, true)));
@@ -39,7 +39,7 @@ fn shuffles_move_values_and_say_whether_they_could() {
     assert_eq!(shuffle("up", "3", "0x1800"), expected(&|l| if l % 8 >= 3 { (l - 3, true) } else { (l, false) }));
     assert_eq!(shuffle("down", "3", "0x1807"), expected(&|l| if l % 8 < 5 { (l + 3, true) } else { (l, false) }));
     assert_eq!(shuffle("idx", "2", "0x1807"), expected(&|l| (l / 8 * 8 + 2, true)));
-    // A clamp below the segment's end, and an index beyond it.
+    // A clamp below the segment's end, and an index above it.
     assert_eq!(shuffle("idx", "9", "7"), expected(&|l| (l, false)));
     assert_eq!(shuffle("down", "1", "15"), expected(&|l| if l < 15 { (l + 1, true) } else { (l, false) }));
     // Only the low five bits of b count.
@@ -58,7 +58,7 @@ done:",
         let lane = lane as u32;
         match lane {
             0..4 => assert_eq!((value, valid), (104 + lane, 1)),
-            // Values of lanes outside the mask are undefined; only the predicate is told.
+            // Values of lanes outside the mask are undefined; only the predicate is checked.
             4..8 => assert_eq!(valid, 1),
             8..16 => assert_eq!(valid, 2),
             _ => assert_eq!((value, valid), (100 + (lane ^ 8), 2)),
@@ -80,7 +80,7 @@ fn votes_count_their_lanes() {
     ] {
         assert!(lanes(body).iter().all(|&(value, _)| value == expected), "{body}");
     }
-    // Lanes outside take no part and keep what they had.
+    // Lanes outside the mask keep their old value.
     let got = lanes(
         "setp.lt.u32 %p1, %r1, 4; @!%p1 bra skip; setp.ne.u32 %p2, %r1, 2; vote.sync.ballot.b32 %r20, %p2, 0xF; skip:",
     );
@@ -139,7 +139,7 @@ fn activemask_names_the_lanes_that_run() {
 
 #[test]
 fn lanes_that_come_late_are_waited_for() {
-    // Lane n loops n times before the full-warp shuffle; and the last warp is short.
+    // Lane n iterates n times before the full-warp shuffle; the last warp is partial.
     for seed in std::iter::once(None).chain((0..20).map(Some)) {
         let options = Options { seed, ..Options::default() };
         let body = "mov.u32 %r5, %r1;
@@ -187,7 +187,8 @@ done:";
 
 #[test]
 fn lanes_reach_memory_in_any_order() {
-    // Who gets which ticket of one atomic, and whose store to one word stays: of strong accesses nothing tells.
+    // The lanes that get each ticket of one atomic, and the lane whose store to one word remains: unordered strong
+    // accesses.
     let body = "ld.param.u64 %rd1, [p0]; ld.param.u64 %rd2, [p1]; mov.u32 %r1, %laneid; mul.wide.u32 %rd3, %r1, 4; add.s64 %rd4, %rd2, %rd3;
  atom.global.add.u32 %r2, [%rd1], 1; st.global.u32 [%rd4], %r2; st.relaxed.gpu.global.u32 [%rd1+4], %r1;
  .shared .align 4 .b8 word[4]; st.volatile.shared.u32 [word], %r1; ld.volatile.shared.u32 %r3, [word]; st.relaxed.gpu.global.u32 [%rd1+8], %r3;";

@@ -1,10 +1,10 @@
-//! What registers and local memory hold before a thread writes them: zeros without a seed, with one anything that fits.
+//! Initial values of registers and local memory: zero without a seed, random values of the right width with one.
 
 use crate::device::*;
 use millpond_ptx::interpret::{Checks, FaultKind, Options};
 use std::collections::HashSet;
 
-/// What 64 threads of each of two blocks store from `%rd9`, after `body`.
+/// Values of `%rd9` stored by 64 threads of each of two blocks after `body`.
 fn stored(body: &str, functions: &str, options: &Options) -> Vec<u64> {
     let mut device = Device::new();
     let out = device.alloc(128 * 8);
@@ -39,7 +39,7 @@ fn a_guarded_write_leaves_the_others_what_was_there() {
 #[test]
 fn each_value_fits_its_register() {
     for seed in 0..8 {
-        // The 16 and 32 bits that are read as they are, and a predicate as a guard, in logic and as a number.
+        // Unconverted 16 and 32 bits, and a predicate as a guard, in logic and as a number.
         let body = "cvt.u64.u16 %rd2, %h3; cvt.u64.u32 %rd3, %r9; shl.b64 %rd3, %rd3, 16; or.b64 %rd9, %rd2, %rd3;";
         let values = stored(body, "", &seeded(seed));
         assert!(values.iter().all(|value| value >> 48 == 0), "{values:x?}");

@@ -1,9 +1,10 @@
-//! Strong accesses of several blocks give what the PTX memory model allows: all of it under some seed, and no more under any.
+//! Outcomes of strong accesses between blocks: every outcome that the PTX memory model allows occurs under some seed,
+//! and no other outcome occurs.
 //!
-//!   message passing     x = 1; y = 1         │  r0 = y; r1 = x         r = 1 0 unless released and acquired
-//!   store buffering     x = 1; r0 = y        │  y = 1; r1 = x          r = 0 0 unless `fence.sc` lies between, on both sides
+//!   message passing     x = 1; y = 1       │  r0 = y; r1 = x       r = 1 0 unless released and acquired
+//!   store buffering     x = 1; r0 = y      │  y = 1; r1 = x        r = 0 0 unless `fence.sc` is between on both sides
 //!
-//! Names of the tests of Alglave, Maranget & Tautschnig 2014. Each thread is a block; words and results start at 0.
+//! Test names from Alglave, Maranget & Tautschnig 2014. Each thread is a block; words and results start at 0.
 
 use crate::device::*;
 use millpond_ptx::interpret::Options;
@@ -11,7 +12,8 @@ use std::collections::BTreeSet;
 
 const SEEDS: u64 = 400;
 
-/// A test: the bodies of the threads. `X`, `Y` and `Z` are words, `R0`, `R1`, … results; a body has registers from `%r10` on.
+/// A test with the bodies of its threads. `X`, `Y`, `Z` are words, `R0`, `R1`, … results; registers from `%r10` are
+/// free.
 struct Litmus<'a> {
     threads: &'a [&'a str],
     results: usize,
@@ -65,7 +67,7 @@ impl Litmus<'_> {
     }
 }
 
-/// Message passing with something between the accesses of each side, and the forms of the flag's store and load.
+/// Message passing with an instruction between the accesses of each side, and the forms of the flag's store and load.
 fn message_passing(writer: [&str; 2], reader: [&str; 2]) -> (String, String) {
     let ([between, store], [load, after]) = (writer, reader);
     (
@@ -151,14 +153,14 @@ fn stores_and_loads_crosswise_need_sequential_fences_on_both_sides() {
 
 #[test]
 fn one_word_never_goes_back() {
-    // A thread stores 1 to 6; another loads six times.
+    // One thread stores 1 to 6; another loads six times.
     let stores: String = (1..=6).map(|n| format!("st.relaxed.gpu.global.u32 X, {n}; ")).collect();
     let loads: String = (10..16).map(|r| format!("ld.relaxed.gpu.global.u32 %r{r}, X; ")).collect();
     let results: String = (0..6).map(|n| format!("st.global.u32 R{n}, %r{}; ", 10 + n)).collect();
     let outcomes = Litmus { threads: &[&stores, &format!("{loads} {results}")], results: 6 }.outcomes();
     assert!(outcomes.iter().all(|loads| loads.is_sorted()), "{outcomes:?}");
     assert!(outcomes.len() > 20, "{outcomes:?}");
-    // Its own stores are never older than what a thread has loaded, and no older than they are.
+    // A load after a store of its own thread never returns an older value.
     let own = "st.relaxed.gpu.global.u32 X, 5; ld.relaxed.gpu.global.u32 %r10, X; st.global.u32 R0, %r10;";
     let outcomes = Litmus { threads: &["st.relaxed.gpu.global.u32 X, 4;", own], results: 1 }.outcomes();
     assert!(!outcomes.contains([0].as_slice()) && outcomes.contains([5].as_slice()), "{outcomes:?}");
@@ -166,7 +168,7 @@ fn one_word_never_goes_back() {
 
 #[test]
 fn what_was_seen_stays_seen_for_whoever_is_told() {
-    // WRC: the second thread has seen X, and tells the third.
+    // WRC: the second thread has seen X and signals the third.
     let write = "st.relaxed.gpu.global.u32 X, 1;";
     let relay = |release: &str| {
         format!("ld.relaxed.gpu.global.u32 %r10, X; st.{release}.gpu.global.u32 Y, 1; st.global.u32 R0, %r10;")
@@ -196,7 +198,7 @@ fn releases_and_acquires_chain() {
 fn an_acquire_may_load_an_older_release_and_gets_what_that_one_tells() {
     let write = "st.relaxed.gpu.global.u32 X, 1; st.release.gpu.global.u32 Y, 1; st.relaxed.gpu.global.u32 X, 2; st.release.gpu.global.u32 Y, 2;
  st.relaxed.gpu.global.u32 Z, 1;";
-    // The relaxed Z says that the rest may well be over.
+    // A relaxed read of Z = 1 implies no order; it only makes it likely that the writer has finished.
     let read =
         "ld.relaxed.gpu.global.u32 %r12, Z; ld.acquire.gpu.global.u32 %r10, Y; ld.relaxed.gpu.global.u32 %r11, X;
  st.global.u32 R0, %r12; st.global.u32 R1, %r10; st.global.u32 R2, %r11;";
@@ -215,7 +217,7 @@ fn a_read_modify_write_hands_a_release_on() {
     let outcomes = Litmus { threads: &[write, add, read], results: 3 }.outcomes();
     assert!(outcomes.iter().all(|seen| seen[1] & 1 <= seen[2]), "{outcomes:?}");
     assert!(outcomes.contains([1, 3, 1].as_slice()), "{outcomes:?}");
-    // Of 2 alone, which was there before the release, nothing follows.
+    // A value of 2 alone was stored before the release and implies no order.
     assert!(outcomes.contains([0, 2, 0].as_slice()), "{outcomes:?}");
 }
 
@@ -239,18 +241,18 @@ fn two_readers_may_disagree_on_the_order_of_two_writers_unless_they_fence() {
 
 #[test]
 fn what_a_fence_orders_goes_on_through_releases() {
-    // The fences of the first two threads have an order; the third hears of it from the second.
+    // The fences of the first two threads are ordered; the third learns of it from the second.
     let first =
         "st.relaxed.gpu.global.u32 X, 1; fence.sc.gpu; ld.relaxed.gpu.global.u32 %r10, Z; st.global.u32 R0, %r10;";
     let second = "st.relaxed.gpu.global.u32 Z, 1; fence.sc.gpu; st.release.gpu.global.u32 Y, 1;";
     let third = "ld.acquire.gpu.global.u32 %r10, Y; ld.relaxed.gpu.global.u32 %r11, X; st.global.u32 R1, %r10; st.global.u32 R2, %r11;";
-    // The first did not see Z, so its fence came first.
+    // The first thread did not see Z, so its fence was first.
     Litmus { threads: &[first, second, third], results: 3 }.forbids(&[0, 1, 0]);
 }
 
 #[test]
 fn plain_stores_and_other_widths_leave_no_old_values_behind() {
-    // Y is released last: who acquires it must find what came before, however it was stored.
+    // Y is released last: a thread that acquires it must see the earlier stores, of any kind.
     let read = |ty: &str, at: &str| {
         format!(
             "ld.acquire.gpu.global.u32 %r10, Y; setp.eq.u32 %p1, %r10, 0; @%p1 bra done; ld.relaxed.gpu.global.{ty} %r11, {at}; st.global.u32 R0, %r11;"
@@ -293,7 +295,7 @@ fn narrow_signed_loads_extend_old_values_too() {
 
 #[test]
 fn read_modify_writes_lose_nothing_among_old_values() {
-    // Each of 8 blocks of 48 threads adds one, looks with a relaxed load, and marks the ticket it got.
+    // Each of 8 blocks of 48 threads adds one, reads with a relaxed load, and marks its ticket.
     let body = "ld.param.u64 %rd1, [p0]; ld.param.u64 %rd2, [p1];
  ld.relaxed.gpu.global.u32 %r2, [%rd1]; atom.global.add.u32 %r1, [%rd1], 1; ld.relaxed.gpu.global.u32 %r3, [%rd1];
  setp.le.u32 %p1, %r3, %r1; @%p1 trap; setp.gt.u32 %p1, %r2, %r1; @%p1 trap;

@@ -1,6 +1,6 @@
-//! The interpreter, tried with PTX written by hand.
+//! The interpreter on hand-written PTX.
 //!
-//! Expected values come from the PTX manual or from plain Rust beside the test, never from the interpreter.
+//! Expected values come from the PTX manual or from Rust code in the test, never from the interpreter.
 
 mod atomics;
 mod barriers;

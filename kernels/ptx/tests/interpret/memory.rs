@@ -82,7 +82,7 @@ fn vectors_go_to_consecutive_elements() {
     ));
     let expected: Vec<u32> = input.chunks(4).flat_map(|c| [c[3], c[2], c[1], 9]).collect();
     assert_eq!(device.download::<u32>(b, 128), expected);
-    // Two 64-bit elements, and an element nobody wants.
+    // Two 64-bit elements, and an ignored element.
     let wide: Vec<u64> = (0..64).map(|n| n << 40 | 5).collect();
     let (a, b) = (device.upload(&wide), device.alloc(32 * 8));
     expect_ok(device.body(
@@ -222,7 +222,7 @@ fn a_module_as_a_compiler_writes_it_loads() {
     assert_eq!((info.max_threads, info.static_shared_bytes), (Some(256), 32 * 8));
     let by_name = |name: &str| image.globals().iter().position(|global| global.name == name).unwrap();
     let addresses: Vec<u64> = (1..=image.globals().len() as u64).map(|n| n << 32).collect();
-    // `pointer` is the address of table[2]; `packed` holds a byte and, unaligned, the address of table[1].
+    // `pointer` is the address of table[2]; `packed` is a byte followed by the unaligned address of table[1].
     let table = addresses[by_name("table")];
     assert_eq!(image.initial_bytes(by_name("pointer"), &addresses), (table + 8).to_le_bytes());
     assert_eq!(image.initial_bytes(by_name("packed"), &addresses)[1..9], (table + 4).to_le_bytes());

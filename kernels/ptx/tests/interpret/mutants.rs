@@ -1,10 +1,10 @@
-//! Damaged PTX never panics: it is refused, stopped by a fault, or runs.
+//! Damaged PTX never panics: it is rejected, stopped by a fault, or runs.
 
 use crate::device::*;
 use millpond_ptx::interpret::{Heap, Image, Launch, Options, run};
 use proptest::prelude::*;
 
-/// Texts with something of everything: the compiler's module, and a kernel that uses lanes, barriers, calls and atomics.
+/// Texts with many constructs: the compiler's module, and a kernel with lanes, barriers, calls and atomics.
 fn texts() -> Vec<String> {
     let ours = format!(
         "{HEADER}.global .align 8 .u64 links[2] = {{f, table}};\n.global .align 4 .u32 table[4] = {{1, 2, 3, 4}};\n\
@@ -50,7 +50,7 @@ bar.red.popc.u32 %r10, 1, %p2;",
     vec![ours, include_str!("../ptx/nvrtc.ptx").to_string()]
 }
 
-/// One change to a text: what to do with a line, and with a word in it.
+/// One change of a text: an operation on a line, or on a word of it.
 #[derive(Debug, Clone)]
 enum Change {
     Drop(usize),
@@ -98,7 +98,7 @@ const WORDS: [&str; 34] = [
 fn apply(text: &str, changes: &[Change]) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_string).collect();
     for change in changes {
-        // Header lines stay: without them nothing is tried.
+        // Header lines are unchanged: without them every text is rejected at once.
         let rest = lines.len() - 3;
         let place = |n: usize| 3 + n % rest;
         match *change {

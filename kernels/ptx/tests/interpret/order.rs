@@ -1,10 +1,10 @@
-//! Races, in shared and global memory: found where nothing orders two touches, and not found where something does.
+//! Races in shared and global memory: reported for unordered accesses, and not for ordered ones.
 
 use crate::device::*;
 use millpond_ptx::interpret::{FaultKind, Options};
 
-/// A test's kernel in shared memory, all zeros at first: `%r1` is the thread, `%r2` its word, `%r3` the next thread's word
-/// (of 64), `%r4` and `%r11` the words of the threads whose number differs in bit 0 and bit 1, `%r10` the start.
+/// Kernel of a test on shared memory, initially zero: `%r1` is the thread, `%r2` its word, `%r3` the next thread's word
+/// (of 64), `%r4` and `%r11` the words of the threads whose numbers differ in bit 0 and bit 1, `%r10` the start.
 fn in_shared(body: &str) -> String {
     format!(
         ".shared .align 8 .b8 s[1024];
@@ -17,7 +17,7 @@ fn in_shared(body: &str) -> String {
     )
 }
 
-/// Whether the body passes under the fixed order and a few drawn ones; a race must be found under all.
+/// Whether the body passes under the fixed schedule and several random ones; a race must be found under all of them.
 #[track_caller]
 fn judge(threads: u32, body: &str) -> bool {
     let verdicts: Vec<bool> = std::iter::once(None)
@@ -57,12 +57,12 @@ fn lanes_of_a_warp_need_a_warp_barrier() {
     let write = "st.shared.u32 [%r2], %r1;";
     assert!(!judge(32, &in_shared(&format!("{write} ld.shared.u32 %r5, [%r4];"))));
     assert!(judge(32, &in_shared(&format!("{write} bar.warp.sync 0xFFFFFFFF; ld.shared.u32 %r5, [%r4];"))));
-    // A shuffle brings lanes together, but PTX lets it order no memory.
+    // A shuffle synchronizes lanes, but does not order memory accesses in PTX.
     assert!(!judge(
         32,
         &in_shared(&format!("{write} shfl.sync.bfly.b32 %r6, %r1, 1, 31, 0xFFFFFFFF; ld.shared.u32 %r5, [%r4];"))
     ));
-    // Pairs of lanes may order themselves.
+    // Pairs of lanes may be ordered by a barrier of two lanes.
     let pair = "mov.u32 %r6, %lanemask_eq; and.b32 %r7, %r1, 30; mov.u32 %r8, 3; shl.b32 %r8, %r8, %r7;";
     assert!(judge(32, &in_shared(&format!("{write} {pair} bar.warp.sync %r8; ld.shared.u32 %r5, [%r4];"))));
     assert!(!judge(32, &in_shared(&format!("{write} {pair} bar.warp.sync %r8; ld.shared.u32 %r5, [%r11];"))));
@@ -110,7 +110,7 @@ fn atomics_and_volatiles_do_not_race_with_themselves() {
 
 #[test]
 fn named_barriers_order_those_that_take_part() {
-    // Warps 0 and 1 meet at barrier 1, warps 2 and 3 at barrier 2; each reads its partner's word.
+    // Warps 0 and 1 use barrier 1, warps 2 and 3 barrier 2; each warp reads its partner's word.
     let body = |reads: &str| {
         in_shared(&format!(
             "shr.u32 %r5, %r1, 6; add.u32 %r5, %r5, 1; st.shared.u32 [%r2], %r1; bar.sync %r5, 64;
@@ -123,7 +123,7 @@ fn named_barriers_order_those_that_take_part() {
 
 #[test]
 fn arriving_without_waiting_orders_one_way() {
-    // Warp 0 produces and only arrives; warp 1 waits and consumes.
+    // Warp 0 produces and arrives without waiting; warp 1 waits and consumes.
     let body = |late: &str| {
         in_shared(&format!(
             "setp.ge.u32 %p1, %r1, 32; @%p1 bra consume;
@@ -136,7 +136,7 @@ done:"
     assert!(!judge(64, &body("st.shared.u32 [%r2], 3;")));
 }
 
-/// Block 0 writes data and publishes a flag, block 1 waits for it and reads.
+/// Block 0 writes data and publishes a flag, block 1 waits for the flag and reads the data.
 struct Publish {
     before: &'static str,
     publish: &'static str,
@@ -336,7 +336,7 @@ fn threads_of_one_block_race_in_global_memory_without_a_barrier() {
     }
 }
 
-/// Every block adds to a sum; the last to take a ticket reads all of them.
+/// Every block adds to a sum; the last one to take a ticket reads all of them.
 #[test]
 fn the_last_block_may_read_what_all_blocks_wrote() {
     let body = |fence: &str, late: &str| {

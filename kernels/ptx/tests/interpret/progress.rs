@@ -1,4 +1,4 @@
-//! Everyone moves on, whoever they wait for; and what threads do together comes out right under every schedule.
+//! Forward progress: waiting threads do not block others, and cooperation gives correct results under every schedule.
 
 use crate::device::*;
 use millpond_ptx::interpret::{FaultKind, Options};
@@ -10,19 +10,19 @@ fn schedules() -> impl Iterator<Item = Options> {
     std::iter::once(Options::default()).chain((0..SEEDS).map(seeded))
 }
 
-/// Every thread takes the lock, adds one to a plain counter, and lets go. `lock` is one loop around `critical`.
+/// Every thread takes a lock, increments a plain counter, and releases the lock. `lock` is one loop around `critical`.
 fn lock_kernel(style: &str) -> String {
     let critical = "ld.global.u32 %r5, [%rd2]; add.u32 %r5, %r5, 1; st.global.u32 [%rd2], %r5;";
     let prelude = "ld.param.u64 %rd1, [p0]; ld.param.u64 %rd2, [p1];";
     match style {
-        // The loop ends for a lane before it is in the section: neighbours spin while it works.
+        // A lane leaves the loop before its critical section: other lanes spin in the meantime.
         "spin first" => format!(
             "{prelude}
 take: atom.acquire.gpu.global.cas.b32 %r1, [%rd1], 0, 1; setp.ne.u32 %p1, %r1, 0; @%p1 bra take;
  {critical}
  st.release.gpu.global.u32 [%rd1], 0;"
         ),
-        // The section lies in the loop, with fences around relaxed atomics.
+        // The critical section is inside the loop, with fences around relaxed atomics.
         _ => format!(
             "{prelude} mov.u32 %r9, 0;
 take: atom.global.cas.b32 %r1, [%rd1], 0, 1; setp.ne.u32 %p1, %r1, 0; @%p1 bra again;
@@ -54,7 +54,8 @@ fn a_lock_without_an_acquire_is_a_race() {
     assert_eq!(found.kind, FaultKind::GlobalRace, "{found}");
 }
 
-/// A single-pass prefix sum with decoupled look-back (Merrill & Garland 2016): 64 values per block, blocks in any order.
+/// A single-pass prefix sum with decoupled look-back (Merrill & Garland 2016): 64 values per block, blocks in any
+/// order.
 const LOOK_BACK: &str = "
  .shared .align 4 .b8 s[256]; .shared .align 4 .b8 carry[4];
  ld.param.u64 %rd1, [p0]; ld.param.u64 %rd2, [p1]; ld.param.u64 %rd3, [p2]; ld.param.u64 %rd4, [p3]; ld.param.u64 %rd5, [p4];
@@ -112,7 +113,7 @@ fn look_back_without_its_release_is_found() {
         let mut device = Device::new();
         let args =
             [device.upload(&[1_u32; 640]), device.alloc(2560), device.alloc(40), device.alloc(40), device.zeros(40)];
-        // Turns long enough that a block's inclusive sum is out before anyone polls would hide it: poll first.
+        // Long turns would publish a block's inclusive sum before any other block polls: poll first.
         let body = body
             .replace("mov.u32 %r10, 0; mov.u32 %r11, %r1;", "nanosleep.u32 20; mov.u32 %r10, 0; mov.u32 %r11, %r1;");
         let options = Options { seed, ..Options::default() };
@@ -130,7 +131,7 @@ fn look_back_without_its_release_is_found() {
     }
 }
 
-/// Open addressing with linear probing: a slot is claimed by CAS on its key, then counted.
+/// Open addressing with linear probing: a CAS on the key claims a slot, then its count is incremented.
 const HASH_TABLE: &str = "
  ld.param.u64 %rd1, [p0]; ld.param.u64 %rd2, [p1]; ld.param.u64 %rd3, [p2];
  mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mad.lo.u32 %r3, %r1, %r2, %tid.x; mul.wide.u32 %rd4, %r3, 4; add.s64 %rd4, %rd1, %rd4;
@@ -159,7 +160,7 @@ fn a_concurrent_hash_table_counts_its_keys() {
     }
 }
 
-/// A device that holds so many blocks, and sees soon that nobody moves.
+/// Options of a device with a number of resident blocks and early deadlock detection.
 fn holding(resident_blocks: u32, seed: Option<u64>) -> Options {
     Options { seed, resident_blocks, max_idle_instructions: 1_000_000, ..Options::default() }
 }
@@ -190,7 +191,7 @@ done:";
 
 #[test]
 fn blocks_that_fill_the_device_and_wait_for_one_that_has_not_started_are_a_deadlock() {
-    // All wait for the last.
+    // All blocks wait for the last one.
     let body = "ld.param.u64 %rd1, [p0]; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %nctaid.x; sub.u32 %r2, %r2, 1;
  setp.eq.u32 %p1, %r1, %r2; @%p1 st.release.gpu.global.u32 [%rd1], 1;
 wait: ld.acquire.gpu.global.u32 %r3, [%rd1]; setp.eq.u32 %p2, %r3, 0; @%p2 bra wait;";
@@ -230,13 +231,13 @@ taken: bar.sync 0; ld.shared.u32 %r1, [ticket];";
     for seed in 0..20 {
         assert_eq!(run(&by_ticket, seed), Ok((1..=20 * 64).collect()), "seed {seed}");
     }
-    // Blocks start in no order, so those that wait by their numbers may be all that run.
+    // Blocks start in random order, so all resident blocks may be waiting for a block with another number.
     assert!((0..20).any(|seed| run(&by_number, seed) == Err(FaultKind::Deadlock)));
 }
 
 #[test]
 fn all_blocks_may_meet() {
-    // Each writes its number, arrives, waits for everyone, and reads its neighbour's.
+    // Each block writes its number, arrives, waits for all blocks, and reads its neighbor's number.
     let body = "ld.param.u64 %rd1, [p0]; ld.param.u64 %rd2, [p1]; ld.param.u64 %rd3, [p2];
  mov.u32 %r1, %ctaid.x; mov.u32 %r2, %nctaid.x; mul.wide.u32 %rd4, %r1, 4; add.s64 %rd5, %rd1, %rd4;
  add.u32 %r3, %r1, 1; setp.ge.u32 %p1, %r3, %r2; selp.u32 %r3, 0, %r3, %p1; mul.wide.u32 %rd6, %r3, 4; add.s64 %rd6, %rd1, %rd6;
@@ -257,7 +258,7 @@ wait: ld.acquire.gpu.global.u32 %r5, [%rd2]; setp.lt.u32 %p2, %r5, %r2; @%p2 bra
 
 #[test]
 fn lanes_may_wait_for_lanes_above_and_below_them() {
-    // Lane n waits for lane n + 7 modulo 32 to have stored, except lane 3, which starts the chain.
+    // Lane n waits for the store of lane n + 7 modulo 32, except lane 3, which starts the chain.
     let body = "ld.param.u64 %rd1, [p0]; mov.u32 %r1, %laneid; add.u32 %r2, %r1, 7; and.b32 %r2, %r2, 31;
  mul.wide.u32 %rd2, %r1, 4; add.s64 %rd3, %rd1, %rd2; mul.wide.u32 %rd4, %r2, 4; add.s64 %rd5, %rd1, %rd4;
  mov.u32 %r3, 0; setp.eq.u32 %p1, %r1, 3; @%p1 bra store;

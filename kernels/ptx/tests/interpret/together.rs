@@ -1,4 +1,4 @@
-//! Launches that run at the same time: they share memory, the device and the order of turns, and nothing else.
+//! Concurrent launches: they share memory, the device and the schedule, and nothing else.
 
 use crate::device::*;
 use millpond_ptx::interpret::{Fault, FaultKind, Image, Launch, Options, Report, Running, run_together};
@@ -26,7 +26,7 @@ fn image(params: usize, body: &str) -> Image {
     load(&kernel(params, body)).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The first lane of each block takes a few tickets, and writes its launch's name where the ticket says.
+/// The first lane of each block takes several tickets and writes its launch's number at each ticket's position.
 const LOG: &str = "ld.param.u64 %rd1, [p0]; ld.param.u64 %rd2, [p1]; ld.param.u64 %rd3, [p2]; cvt.u32.u64 %r1, %rd3;
  mov.u32 %r2, %tid.x; setp.ne.u32 %p1, %r2, 0; @%p1 bra done; mov.u32 %r3, 0;
 again: atom.global.add.u32 %r4, [%rd1], 1; mul.wide.u32 %rd4, %r4, 4; add.s64 %rd4, %rd2, %rd4; st.relaxed.gpu.global.u32 [%rd4], %r1;
@@ -54,7 +54,7 @@ fn their_accesses_mix_as_a_seed_draws_them() {
 
 #[test]
 fn they_may_wait_for_one_another_where_both_fit() {
-    // A ball goes to and fro.
+    // Two launches alternate: each waits for the other's value.
     let play = |own: u32, other: u32| {
         format!(
             "ld.param.u64 %rd1, [p0]; mov.u32 %r1, %tid.x; setp.ne.u32 %p1, %r1, 0; @%p1 bra done; mov.u32 %r2, {own};
@@ -136,7 +136,7 @@ fn plain_touches_are_compared_within_a_launch_alone() {
 
 #[test]
 fn each_has_its_own_shape_parameters_shared_memory_and_report() {
-    // Writes its number in the grid through shared memory; the second launch has a shape of its own.
+    // Writes its number in the grid through shared memory; the second launch has another shape.
     let body = "ld.param.u64 %rd1, [p0]; .shared .align 4 .b8 s[128]; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %tid.x; shl.b32 %r3, %r2, 2; mov.u32 %r4, s; add.u32 %r3, %r3, %r4;
  mad.lo.u32 %r5, %r1, 32, %r2; st.shared.u32 [%r3], %r5; bar.sync 0; ld.shared.u32 %r6, [%r3]; mul.wide.u32 %rd2, %r5, 4; add.s64 %rd2, %rd1, %rd2; st.global.u32 [%rd2], %r6;";
     let (first, second) =

@@ -1,6 +1,6 @@
-//! Which reads of registers are refused because some way there leaves them unassigned.
+//! Reads of registers that are rejected because some path leaves the register unassigned.
 //!
-//! Each line is the body of a kernel whose `%p0`, `%p1`, `%r0` and `%d0` are assigned.
+//! Each line is the body of a kernel in which `%p0`, `%p1`, `%r0` and `%d0` are assigned.
 
 use millpond_ptx::ast::Module;
 use millpond_ptx::{PtxError, check, check_assigned, parse};
@@ -36,7 +36,7 @@ fn refused(bodies: &[(&str, &str)]) {
     }
 }
 
-/// A flag goes up behind many tests; what the last of them does not touch was assigned before it.
+/// A flag is set after many tests: registers not written by the last test were assigned before it.
 #[test]
 fn a_flag_tells_of_what_was_assigned_before_the_last_test() {
     let nested = |tests: usize, read: &str| {
@@ -92,10 +92,10 @@ fn what_is_assigned_under_a_guard_is_read_under_it() {
         ("@%p0 mov.u32 %r1, 1; @!%p0 st.u32 [%d0], %r1;", "%r1"),
         ("@%p0 mov.u32 %r1, 1; @%p1 st.u32 [%d0], %r1;", "%r1"),
         ("@%p0 mov.u32 %r1, 1; selp.b32 %r2, 0, %r1, %p0;", "%r1"),
-        // The guard gets another value by the same instruction.
+        // The same instruction also changes its own guard.
         ("@%p0 setp.eq.u32 %p0|%p2, %r0, 5; @%p0 add.u32 %r0, %r0, 1; @%p2 st.u32 [%d0], %r0;", "%p2"),
         ("@%p0 setp.eq.u32 %p0|%p2, %r0, 5; and.pred %p3, %p0, %p2;", "%p2"),
-        // The predicate is another one by then.
+        // The predicate has changed by then.
         ("@%p0 mov.u32 %r1, 1; setp.eq.u32 %p0, %r0, 5; @%p0 st.u32 [%d0], %r1;", "%r1"),
     ]);
 }
@@ -116,7 +116,7 @@ fn masked_predicates_may_be_anything() {
         ("@!%p0 setp.eq.u32 %p2, %r0, 7; and.pred %p3, %p0, %p2;", "%p2"),
         ("@%p0 setp.eq.u32 %p2, %r0, 7; xor.pred %p3, %p0, %p2;", "%p2"),
         ("@%p0 ld.u32 %r1, [%d0]; setp.eq.xor.u32 %p2, %r1, 7, %p0;", "%r1"),
-        // Two that mask one another, and neither is there.
+        // Two operands that mask each other, both unassigned.
         ("@%p0 setp.eq.u32 %p2, %r0, 7; @%p0 setp.eq.u32 %p3, %r0, 7; and.pred %p4, %p2, %p3;", "%p2"),
     ]);
 }
@@ -126,14 +126,14 @@ fn a_copy_is_assigned_where_its_original_is() {
     fine(&[
         "@%p0 setp.eq.u32 %p2, %r0, 7; not.pred %p3, %p2; and.pred %p4, %p0, %p3; @%p4 st.u32 [%d0], %r0;",
         "@%p0 setp.eq.u32 %p2, %r0, 7; not.pred %p3, %p2; @%p0 bra yes; bra end; yes: @%p3 st.u32 [%d0], %r0; end:",
-        // Nobody reads it.
+        // The result is not read.
         "not.pred %p3, %p2;",
     ]);
     refused(&[
         ("@%p0 setp.eq.u32 %p2, %r0, 7; not.pred %p3, %p2; and.pred %p4, %p1, %p3;", "%p3 is assigned only where %p0"),
         ("@%p0 setp.eq.u32 %p2, %r0, 7; not.pred %p3, %p2; @%p3 st.u32 [%d0], %r0;", "%p3"),
         ("not.pred %p3, %p2; not.pred %p4, %p3; @%p4 st.u32 [%d0], %r0;", "%p4"),
-        // It had another value before.
+        // The predicate had another value before.
         ("mov.pred %p3, %p0; not.pred %p3, %p2; @%p3 st.u32 [%d0], %r0;", "%p3"),
     ]);
 }
@@ -151,7 +151,7 @@ fn predicates_imply_what_they_are_made_of() {
     refused(&[
         ("@%p0 mov.u32 %r1, 1; or.pred %p2, %p1, %p0; @%p2 st.u32 [%d0], %r1;", "%r1"),
         ("and.pred %p2, %p0, %p1; @%p2 mov.u32 %r1, 1; @%p0 st.u32 [%d0], %r1;", "%r1"),
-        // What the formula was made of has changed since.
+        // The operands of the formula have changed since.
         (
             "and.pred %p2, %p0, %p1; setp.eq.u32 %p0, %r0, 9; @%p0 mov.u32 %r1, 1; @%p2 st.u32 [%d0], %r1;",
             "%r1 is assigned only where %p0 holds",
@@ -169,11 +169,11 @@ fn ways_meet_with_what_both_know() {
         "@%p0 mov.u32 %r1, 1; @!%p0 bra end; st.u32 [%d0], %r1; end:",
         "@%p0 ret; mov.u32 %r1, 1; st.u32 [%d0], %r1;",
         "@%p0 mov.u32 %r1, 1; @!%p0 exit; st.u32 [%d0], %r1;",
-        // A flag says which way was taken.
+        // A flag records the path taken.
         "mov.pred %p2, 0; @!%p0 bra end; mov.u32 %r1, 1; @%p1 bra end; setp.eq.u32 %p2, 0, 0; end: @%p2 st.u32 [%d0], %r1;",
         "setp.ne.u32 %p2, 0, 0; @!%p0 bra end; mov.u32 %r1, 1; mov.pred %p2, 1; end: and.pred %p3, %p1, %p2; @!%p3 bra out;
  st.u32 [%d0], %r1; out:",
-        // Nobody comes here.
+        // Unreachable code.
         "bra end; st.u32 [%d0], %r1; end:",
         "ts: .branchtargets one, two; brx.idx %r0, ts; one: mov.u32 %r1, 1; bra end; two: mov.u32 %r1, 2; end: st.u32 [%d0], %r1;",
     ]);
@@ -197,7 +197,7 @@ fn ways_meet_with_what_both_know() {
 fn loops_are_walked_until_nothing_changes() {
     fine(&[
         "mov.u32 %r1, 0; again: add.u32 %r1, %r1, 1; setp.lt.u32 %p2, %r1, 9; @%p2 bra again;",
-        // Assigned by the first turn, read by the next one.
+        // Assigned in the first iteration, read in the next one.
         "mov.u32 %r2, 0; again: setp.eq.u32 %p2, %r2, 0; @!%p2 bra later; mov.u32 %r1, 1; later: @%p2 st.u32 [%d0], %r1;
  add.u32 %r2, %r2, 1; setp.lt.u32 %p3, %r2, 9; @%p3 bra again;",
         "again: @%p0 ld.u32 %r1, [%d0]; @%p0 st.u32 [%d0], %r1; bra again;",
@@ -207,7 +207,7 @@ fn loops_are_walked_until_nothing_changes() {
         ("again: @%p0 bra end; add.u32 %r1, %r1, 1; bra again; end:", "%r1"),
         ("mov.u32 %r2, 0; again: @%p0 st.u32 [%d0], %r1; mov.u32 %r1, 5; bra again;", "%r1"),
         ("again: and.pred %p2, %p2, %p0; @!%p2 bra end; bra again; end:", "%p2 is not assigned on every way"),
-        // Under the predicate of the turn before.
+        // Under the predicate of the previous iteration.
         (
             "mov.pred %p2, 1; again: @%p2 st.u32 [%d0], %r1; setp.eq.u32 %p2, %r0, 5; @%p2 mov.u32 %r1, 1; bra again;",
             "%r1",
@@ -222,7 +222,7 @@ fn calls_read_arguments_and_write_results() {
     called("call (%r1), twice, (%r0); st.u32 [%d0], %r1;").unwrap();
     assert!(called("call (%r1), twice, (%r2);").unwrap_err().to_string().contains("%r2"));
     assert!(called("@%p0 call (%r1), twice, (%r0); st.u32 [%d0], %r1;").is_err());
-    // A function's own parameters are there, its results are what it returns.
+    // A function's parameters are assigned; it must assign its results before `ret`.
     let function = |text: &str| check_assigned(module(text, "").function("f").expect("it is there"));
     function(".func (.reg .b32 r) f(.reg .b32 a) { mov.u32 r, a; ret; }").unwrap();
     let error =

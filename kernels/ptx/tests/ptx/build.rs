@@ -1,4 +1,4 @@
-//! The builder: what it builds is checked, prints, parses and runs; what is ill-typed it refuses, and says where.
+//! The builder: its modules pass the checker, print, parse and run; ill-typed code is rejected with its location.
 
 use millpond_ptx::ast::{Init, Module, Space, Type, Variable};
 use millpond_ptx::build::{Atomic, Compare, FunctionBuilder, ModuleBuilder, Reg, Value, risky_predicates};
@@ -9,7 +9,7 @@ use crate::NVRTC;
 
 const DATA: u64 = 0x7f00_0000_0000;
 
-/// Builds a kernel `k(data)`, sends it through every stage, and runs one block of 64 threads over 64 words.
+/// Builds a kernel `k(data)`, prints, parses and checks it, and runs one block of 64 threads on 64 words.
 fn words(build: impl FnOnce(&mut ModuleBuilder, &mut FunctionBuilder, Reg)) -> Vec<u32> {
     let mut module = ModuleBuilder::new();
     let mut f = FunctionBuilder::kernel("k");
@@ -100,7 +100,7 @@ fn branches_nest() {
 fn loops_end_break_and_continue() {
     let got = words(|_, f, data| {
         let thread = f.thread_index();
-        // The sum of the odd numbers below the thread's, as long as it is at most 100.
+        // The sum of the odd numbers below the thread number, limited to 100.
         let sum = f.copy(Type::U32, 0);
         f.for_(0_u32, thread, 1_u32, |f, n| {
             let bit = f.and(n, 1);
@@ -190,7 +190,7 @@ fn narrow_values_live_in_32_bits() {
         let result = f.add(difference, same);
         f.store(Space::Global, Type::U32, at, result);
     });
-    // 200 + t as a byte is negative from 128 to 255: 256 apart.
+    // 200 + t as a byte is negative from 128 to 255: a difference of 256.
     assert_eq!(got, each(|t| if (200 + t) % 256 >= 128 { 257 } else { 1 }));
 }
 
@@ -219,7 +219,7 @@ fn shared_memory_shuffles_votes_and_atomics() {
     assert_eq!(got, each(|t| 63 * 64 / 2 + (t ^ 1) + 16));
 }
 
-/// A module with a function `triple` that reads a table, and a variable of the same name as one in another module.
+/// A module with a function `triple` that reads a table, and a variable whose name also occurs in another module.
 fn image(factor: i128) -> Module {
     let mut module = ModuleBuilder::new();
     let mut table = Variable::new(Space::Const, Type::U32, "table");
@@ -286,7 +286,7 @@ fn a_missing_helper_is_named() {
     assert!(error.to_string().contains("absent"), "{error}");
 }
 
-/// Builds something wrong and gives the error.
+/// Builds an invalid kernel and returns the error.
 fn refused(build: impl FnOnce(&mut FunctionBuilder)) -> String {
     let mut module = ModuleBuilder::new();
     let mut f = FunctionBuilder::kernel("wrong");
@@ -310,7 +310,7 @@ fn registers_that_some_way_leaves_unassigned_are_refused() {
     let mut module = ModuleBuilder::new();
     module.add(f);
     let finished = module.finish();
-    // A release build trusts its generators: there the check is called, or not at all.
+    // Release builds do not run the check: callers run it explicitly.
     assert_eq!(finished.is_err(), cfg!(debug_assertions));
     let checked = finished.and_then(|module| module.functions().try_for_each(check_assigned));
     let error = checked.expect_err("a register is not assigned").to_string();
@@ -446,7 +446,7 @@ fn predicates_are_selected_as_their_truth_table_says() {
     );
 }
 
-/// The logic of predicates `%p1`, `%p2` and `%p3` in a kernel that stores `%p9`.
+/// Logic on the predicates `%p1`, `%p2` and `%p3` in a kernel that stores `%p9`.
 fn logic(lines: &str) -> Module {
     let inputs = (1..4).map(|i| format!("setp.eq.u32 %p{i}, %r0, {i};\n")).collect::<String>();
     parse(&format!(
@@ -459,7 +459,7 @@ fn logic(lines: &str) -> Module {
 
 #[test]
 fn forms_that_assemblers_get_wrong_are_found() {
-    // What CASE once made: the wrong machine code of it is in decision 012.
+    // Former code of CASE: its wrong machine code is described in decision 012.
     let case = logic(
         "or.pred %p4, %p1, %p2; and.pred %p5, %p1, %p2; not.pred %p6, %p1; and.pred %p7, %p6, %p4; or.pred %p9, %p5, %p7;",
     );

@@ -1,5 +1,5 @@
-//! The checker accepts what an assembler accepts and refuses what it refuses. Every line of the two tables below was put
-//! to NVIDIA's assembler (ptxas 12.2, sm_70), which gave the same answer.
+//! The checker accepts and rejects the same code as an assembler. Every line of the two tables below was verified with
+//! NVIDIA's assembler (ptxas 12.2, sm_70).
 
 use crate::NVRTC;
 use millpond_ptx::{ast::*, check, parse};
@@ -179,7 +179,7 @@ fn ill_typed_instructions_are_refused() {
     }
 }
 
-/// Rules that are ours: an assembler lets these pass, and they are mistakes all the same.
+/// Additional rules: an assembler accepts these lines, although they are mistakes.
 #[test]
 fn mistakes_that_an_assembler_overlooks_are_refused() {
     for (line, message) in [

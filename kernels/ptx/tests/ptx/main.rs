@@ -1,4 +1,4 @@
-//! What the crate promises about PTX text: it reads what compilers write, writes what it has read, and refuses the rest.
+//! PTX text: the crate parses compiler output, prints what it parsed, and rejects the rest.
 
 mod assigned;
 mod build;

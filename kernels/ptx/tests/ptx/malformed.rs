@@ -1,4 +1,4 @@
-//! Text that is not PTX gives an error that says where; it never panics and never exhausts the stack.
+//! Text that is not PTX gives an error with its position; it never causes a panic or exhausts the stack.
 
 use crate::{NVRTC, random};
 use millpond_ptx::{PtxError, parse};
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 const HEADER: &str = ".version 8.2\n.target sm_70\n.address_size 64\n";
 
-/// The error's place lies in the text.
+/// The error's position is inside the text.
 fn check_place(text: &str, error: &PtxError) {
     let span = error.span();
     assert!(span.line >= 1 && span.column >= 1, "{error}");

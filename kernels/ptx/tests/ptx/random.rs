@@ -1,4 +1,4 @@
-//! Random modules: every shape that the syntax tree can hold, with names that the grammar allows.
+//! Random modules: every form of the syntax tree, with names that the grammar allows.
 
 use millpond_ptx::ast::*;
 use proptest::{collection::vec, option, prelude::*};

@@ -1,4 +1,4 @@
-//! What is printed reads back as what was printed.
+//! Printed modules parse to equal modules.
 
 use crate::{NVRTC, random};
 use millpond_ptx::{ast::*, parse};
@@ -21,7 +21,7 @@ fn compiled_module_reads_back() {
     assert_eq!(parse(&module.to_string()).unwrap(), module);
 }
 
-/// Counts words in the compiler's text, which no code of ours has written.
+/// Counts words in the compiler's text, which is independent of our printer.
 #[test]
 fn nothing_of_a_compiled_module_is_lost() {
     fn instructions(list: &[Statement]) -> usize {
@@ -35,7 +35,7 @@ fn nothing_of_a_compiled_module_is_lost() {
     }
     let module = parse(NVRTC).unwrap();
     let parsed: usize = module.functions().filter_map(|f| f.body.as_deref()).map(instructions).sum();
-    // Every semicolon outside comments ends an instruction, or something that a directive begins.
+    // Every semicolon outside comments ends an instruction or a statement that starts with a directive.
     let code: String = NVRTC.lines().map(|line| line.split("//").next().unwrap_or("")).collect::<Vec<_>>().join("\n");
     let is_instruction = |piece: &&str| {
         let start = piece.rsplit("{\n").next().unwrap_or(piece).trim_start_matches(['{', '}', ' ', '\t', '\n']);

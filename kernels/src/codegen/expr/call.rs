@@ -1,9 +1,9 @@
 //! Calls of functions, and requirements.
 //!
-//!   strict       @!valid bra over; call (r), math_sin, (x); over:        r counts only where valid
+//!   strict       @!valid bra over; call (r), math_sin, (x); over:        r has a value only if valid
 //!   sees NULL    call (bytes), f, (x, x_valid, …); r, valid = bytes
 //!
-//! NULL     a strict function never meets the bytes of a NULL row.
+//! NULL     a strict function never receives the bits of a NULL row.
 
 use millpond_ptx::ast::Type;
 use millpond_ptx::build::{Compare, Reg, Value as Operand};
@@ -35,7 +35,7 @@ impl Row<'_, '_> {
                         Some(valid) => self.bit(valid).into(),
                         None => Operand::from(1),
                     };
-                    // A number has no type of its own to be stored with: the parameter's type decides.
+                    // An integer operand has no type of its own: the parameter's type applies.
                     operands.push(present);
                 }
             }
@@ -97,7 +97,7 @@ impl Row<'_, '_> {
         Ok(Computed { number, valid })
     }
 
-    /// Adds the registers of an argument.
+    /// Appends the registers of an argument.
     fn pass(&mut self, repr: Repr, number: Number, operands: &mut Vec<Operand>) {
         match full_lane(repr) {
             Lane::Pred => {
@@ -113,7 +113,7 @@ impl Row<'_, '_> {
         }
     }
 
-    /// The first word that came back, as a number of `lane`.
+    /// The first returned word, as a number of `lane`.
     fn received(&mut self, function: &Function, lane: Lane, word: Reg) -> Number {
         let f = &mut *self.f;
         match lane {
@@ -124,7 +124,7 @@ impl Row<'_, '_> {
         }
     }
 
-    /// 1 where the predicate holds, else 0.
+    /// 1 if the predicate is true, else 0.
     fn bit(&mut self, truth: Reg) -> Reg {
         let one = self.f.copy(Type::U32, 1);
         self.f.select(truth, one, 0)

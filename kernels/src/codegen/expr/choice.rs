@@ -17,7 +17,7 @@ use crate::codegen::text;
 use crate::codegen::value::{CodegenError, Emit, Value};
 
 impl Row<'_, '_> {
-    /// Where a boolean node is true.
+    /// Predicate: a boolean node is true.
     pub(super) fn truth(&mut self, id: NodeId) -> Result<Reg, CodegenError> {
         if !self.graph.contains(id) || self.lane(id) != Lane::Pred {
             let why = "is no boolean of this graph".to_string();
@@ -62,7 +62,7 @@ impl Row<'_, '_> {
         let (a, va) = self.boolean(left)?;
         let (b, vb) = self.boolean(right)?;
         let value = if and { self.f.and(a, b) } else { self.f.or(a, b) };
-        // What decides alone: false for AND, true for OR.
+        // Predicate: one side decides alone (false for AND, true for OR).
         let mut decides = |x: Reg, valid: Option<Reg>| {
             let x = if and { self.f.not(x) } else { x };
             self.where_valid(x, valid)
@@ -124,7 +124,7 @@ impl Row<'_, '_> {
         let value = self.relate(op, (left, a.number), (right, b.number))?;
         match op {
             Comparison::Distinct | Comparison::NotDistinct => {
-                // `value` says that the values are equal; NULL equals NULL and nothing else.
+                // `value` compares the values; NULL equals only NULL.
                 let same = match (a.valid, b.valid) {
                     (None, None) => value,
                     (Some(va), None) => self.f.and(value, va),
@@ -147,7 +147,7 @@ impl Row<'_, '_> {
         }
     }
 
-    /// Compares values; for the DISTINCT forms, whether they are equal.
+    /// Compares values; the DISTINCT forms compare for equality.
     fn relate(
         &mut self,
         op: Comparison,
@@ -244,7 +244,7 @@ impl Row<'_, '_> {
         Ok(Self::known_boolean(value, valid))
     }
 
-    /// The texts that `list` begins with, as codes of one lookup table, one after the other: constants are put there so.
+    /// Texts at the beginning of `list` that are consecutive codes of one lookup table, as constants are stored.
     fn constant_texts(&self, list: &[NodeId]) -> Option<(u32, Range<u32>)> {
         let entry = |item: &NodeId| match self.graph.node(*item) {
             Node::Lookup { code, table } if self.lane(*item) == Lane::Text && !self.ty(*item).nullable => {
@@ -261,7 +261,7 @@ impl Row<'_, '_> {
         Some((table, first..first + count))
     }
 
-    /// Whether a text is one of the entries `codes` of a lookup table. A loop, which a row leaves when it has found it.
+    /// True if a text is one of the entries `codes` of a lookup table. A loop, which a row leaves at the first match.
     fn is_among(&mut self, text: Number, table: u32, codes: Range<u32>) -> Result<Reg, CodegenError> {
         let (at, bytes) = text.words(self.f);
         let hit = self.f.constant_pred(false);
@@ -288,7 +288,7 @@ impl Row<'_, '_> {
         otherwise: Option<NodeId>,
     ) -> Result<Computed, CodegenError> {
         let lane = self.lane(id);
-        // Masks are made only where something below can fail.
+        // Masks are only created if a later part can fail.
         let fallible = |row: &Self, from: usize| {
             branches[from..]
                 .iter()
@@ -343,7 +343,7 @@ impl Row<'_, '_> {
         })
     }
 
-    /// `side` where the condition holds, else `rest`, else NULL.
+    /// `side` if the condition is true, else `rest`, else NULL.
     fn choose(
         &mut self,
         condition: Reg,

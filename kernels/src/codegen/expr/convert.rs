@@ -1,6 +1,6 @@
 //! Conversions of numbers between representations, as arrow casts them.
 //!
-//!   float → integer    truncates; NaN and what does not fit is an error or NULL
+//!   float → integer    truncates; NaN and values that do not fit are an error or NULL
 //!   i128 → float       rounded once: the leading 64 bits with a sticky bit, scaled by a power of two
 
 use millpond_ptx::ast::Type;
@@ -93,7 +93,8 @@ impl Row<'_, '_> {
         let lane = a.number.lane;
         let x = a.number.low_reg(self.f);
         let Range { low, high } = bounds(to);
-        // One above the highest is a power of two, which every float format holds; one below the lowest may not be.
+        // One above the highest is a power of two, which every float format represents exactly; one below the lowest
+        // may not be.
         let above = 2_f64.powi(128 - (high as u128).leading_zeros() as i32);
         let mantissa = if lane == Lane::F32 { 24 } else { 53 };
         let below = if (low.unsigned_abs() + 1) >> mantissa == 0 { Some(low as f64 - 1.0) } else { None };
@@ -129,7 +130,7 @@ pub(super) fn integer_to_float(f: &mut FunctionBuilder, number: Number, lane: La
     let (_, high) = number.words(f);
     let negative = f.setp(Compare::Lt, high, 0);
     let (low, high) = wide::magnitude(f, number);
-    // The leading 64 bits, with everything below them gathered into the last bit: rounding sees what it must.
+    // The leading 64 bits, with all lower bits ORed into the last bit, so that rounding is correct.
     let shift = f.clz(high);
     let back = f.sub(64, shift);
     let leading = {

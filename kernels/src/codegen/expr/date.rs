@@ -1,9 +1,11 @@
-//! Fields, starts of periods and months of dates and timestamps, by multiplication and shifts alone.
+//! Fields of dates and timestamps, starts of periods, and addition of months, by multiplication and shifts only.
 //!
 //!   timestamp ─ floor by a day ─► days ─► years that begin in March ─► year, month, day
 //!
-//! Calendar  proleptic Gregorian, years -262143 to 262142; values beyond have no fields (NULL), as in the CPU's calendar.
-//! Negative  times before 1970 floor: one nanosecond before is second 59 of minute 59 of 1969-12-31 23:00.
+//! Calendar  proleptic Gregorian, years -262143 to 262142; values outside have no fields (NULL), as in the CPU's
+//!           calendar.
+//! Negative  times before 1970 are floored: the nanosecond before 1970 is in second 59 of minute 59 of 1969-12-31
+//!           23:00.
 //! After     C. Neri, L. Schneider, "Euclidean affine functions and their application to calendar algorithms", 2022.
 
 use millpond_ptx::ast::Type;
@@ -16,10 +18,10 @@ use crate::codegen::infer::{calendar, per_day};
 use crate::codegen::ir::{DateGrain, DatePart, ErrorCode, Lane, NodeId, Overflow, Range, Rounding, TimeUnit};
 use crate::codegen::value::CodegenError;
 
-/// Whole eras of 400 years, added so that no day or year of the calendar is negative.
+/// 400-year eras added so that no day or year of the calendar is negative.
 const ERAS: i64 = 700;
 const DAYS_PER_ERA: i64 = 146_097;
-/// From 1970-01-01 to the first of March that begins the shifted count.
+/// Days from the first of March that begins the shifted count to 1970-01-01.
 const DAY_SHIFT: i64 = 719_468 + ERAS * DAYS_PER_ERA;
 const YEAR_SHIFT: i64 = ERAS * 400;
 /// The largest shifted day of the calendar, 95,026,236 + DAY_SHIFT, rounded up.
@@ -27,19 +29,19 @@ const LARGEST_DAY: u128 = 200_000_000;
 /// A multiple of seven that makes every day of the calendar positive.
 const WEEK_SHIFT: i64 = 7 * 13_780_757;
 
-/// A day as a year that begins in March: what fields are made of.
+/// A day in a year that begins in March: the basis of all fields.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Civil {
-    /// Year plus `YEAR_SHIFT`; January and February belong to the year before.
+    /// Year plus `YEAR_SHIFT`; January and February belong to the previous year.
     march_year: Reg,
     /// Day of that year, from 0.
     march_day: Reg,
-    /// Whether the day lies in January or February.
+    /// True if the day is in January or February.
     late: Reg,
 }
 
 impl Row<'_, '_> {
-    /// Whole days since 1970, as `S32`; anything beyond the calendar.
+    /// Whole days since 1970, as `S32`; arbitrary outside the calendar.
     fn days(&mut self, of: NodeId, unit: TimeUnit, number: Number) -> Reg {
         if let Some(&days) = self.known.days.get(&(of, unit)) {
             return days;
@@ -90,7 +92,7 @@ impl Row<'_, '_> {
         (month.view(Type::S32), day.view(Type::S32))
     }
 
-    /// 1 where the year in which March lies is a leap year, else 0.
+    /// 1 if the calendar year that contains the March is a leap year, else 0.
     fn leap(&mut self, march_year: Reg) -> Reg {
         let f = &mut *self.f;
         let quotient = divide_unsigned_constant(f, march_year, 1_000_000, 25);
@@ -122,7 +124,7 @@ impl Row<'_, '_> {
         f.mad(weeks, i128::from(-7_i32 as u32), shifted).view(Type::S32)
     }
 
-    /// The Thursday of the day's ISO week: it lies in the week's year.
+    /// Thursday of the day's ISO week: its year is the week's year.
     fn thursday(&mut self, days: Reg) -> Reg {
         let monday0 = self.weekday(days, 3);
         let f = &mut *self.f;
@@ -215,7 +217,7 @@ impl Row<'_, '_> {
     fn time_part(&mut self, part: DatePart, number: Number, of: NodeId, unit: TimeUnit) -> Number {
         let second = per_day(unit) / 86_400;
         let range = self.range(of);
-        // The smallest period that holds the field, and what it counts.
+        // The smallest period that contains the field, and the field's unit.
         let (period, step) = match part {
             DatePart::Hour => (86_400 * second, 3600 * second),
             DatePart::Minute => (3600 * second, 60 * second),
@@ -281,7 +283,7 @@ impl Row<'_, '_> {
         unit: TimeUnit,
         a: Computed,
     ) -> Result<Computed, CodegenError> {
-        // The CPU computes in nanoseconds: what these cannot hold is an error there.
+        // The CPU computes in nanoseconds: values that do not fit them are an error there.
         const FIRST_DAY: i128 = -106_751;
         let range = self.range(of);
         let mut valid = a.valid;
@@ -321,7 +323,7 @@ impl Row<'_, '_> {
         Ok(Computed { number: number.to(self.f, self.lane(id)), valid })
     }
 
-    /// Days since the quarter began.
+    /// Days since the beginning of the quarter.
     fn days_into_quarter(&mut self, days: Reg) -> Reg {
         let civil = self.civil(days);
         let (month, _) = self.month_and_day(civil);
@@ -387,7 +389,7 @@ impl Row<'_, '_> {
         let short = f.add(leap, 28);
         let last = f.select(february, short, last);
         let day = f.min(day.view(Type::U32), last);
-        // Back to days, by years that begin in March.
+        // Converts back to days, in years that begin in March.
         let early = f.setp(Compare::Lt, month0, 2);
         let year_before = f.sub(year, 1);
         let year = f.select(early, year_before, year);
@@ -408,14 +410,14 @@ impl Row<'_, '_> {
         if unit == TimeUnit::Day {
             return Ok(Computed { number: Number::reg(Lane::S32, result).to(self.f, self.lane(id)), valid });
         }
-        // The time of day stays.
+        // The time of day is kept.
         let ticks = per_day(unit);
         let moved = f.sub(result, days);
         let moved = f.convert(Type::S64, moved);
         let number = a.number.to(f, Lane::S64).low_reg(f);
         let sum = f.mad(moved, ticks, number);
         if unit == TimeUnit::Nanosecond {
-            // Nanoseconds hold the years 1677 to 2262 only: the sum of days tells.
+            // Nanoseconds only cover the years 1677 to 2262: the day count shows it.
             let low = f.setp(Compare::Lt, result, -106_751);
             let high = f.setp(Compare::Ge, result, 106_751);
             let outside = f.or(low, high);

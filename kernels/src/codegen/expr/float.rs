@@ -1,14 +1,15 @@
 //! Floats: IEEE arithmetic with every operation rounded once, and their total order.
 //!
-//!   key       -NaN < -inf < … < -1 < 0 = -0 < 1 < … < inf < NaN       as signed integers: bits ^ (bits < 0 ? 0x7fff… : 0)
+//!   key       -NaN < -inf < … < -1 < 0 = -0 < 1 < … < inf < NaN    as signed integers: bits ^ (bits < 0 ? 0x7fff… : 0)
 //!   NaN       inf - inf = -NaN       NaN + 1 = NaN       -NaN * 2 = -NaN       -(NaN) = -NaN       |-NaN| = NaN
 //!
-//! Zero      comparisons treat -0.0 as 0.0 (DataFusion normalises before it compares); `Identical` does not.
-//! NaN       that + - × ÷ % √ make from numbers is the negative quiet one, as on x86; of NaN operands they give the first, made
-//!           quiet. The device has one NaN for F32 and names none for F64, so it is chosen here, wherever one can come. Negation
-//!           and magnitude touch the sign bit alone, which the device's own do not where it is a NaN's.
-//! Narrow    a float of 16 bits is carried as the one of 32 that it is; what is computed of such is rounded to one again.
-//! Remainder has the sign of the dividend and is exact, as `%` in Rust.
+//! Zero      comparisons treat -0.0 as 0.0 (DataFusion normalizes before it compares); `Identical` does not.
+//! NaN       made by + - × ÷ % √ from numbers is the negative quiet NaN, as on x86; with NaN operands the result is the
+//!           first of them, made quiet. The device has one NaN for F32 and specifies none for F64, so this code selects
+//!           the NaN wherever one can occur. Negation and absolute value change only the sign bit; the device's
+//!           instructions do not do so for a NaN.
+//! Narrow    a 16-bit float is represented as F32; results of operations on 16-bit floats are rounded to 16 bits again.
+//! Remainder has the sign of the dividend and is exact, like `%` in Rust.
 
 use millpond_ptx::ast::Type;
 use millpond_ptx::build::{Compare, FunctionBuilder, Reg, Value as Operand};
@@ -18,7 +19,7 @@ use super::{Computed, Row};
 use crate::codegen::ir::{Arithmetic, FloatFunction, FloatTest, Graph, Lane, Node, NodeId, Repr};
 use crate::codegen::value::CodegenError;
 
-/// What a float can be, as far as the graph tells.
+/// Possible values of a float, as far as the graph proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Reach {
     Finite,
@@ -28,7 +29,7 @@ pub(super) enum Reach {
 }
 
 impl Reach {
-    /// That of every node; of what is no float, that of the float it converts to.
+    /// Reach of every node; for a node that is not a float, that of the float it converts to.
     pub(super) fn of_nodes(graph: &Graph) -> Vec<Reach> {
         let mut known = vec![Reach::Finite; graph.len()];
         for id in graph.ids() {
@@ -37,7 +38,7 @@ impl Reach {
         known
     }
 
-    /// That of a node whose inputs are known.
+    /// Reach of a node whose inputs are known.
     fn of(graph: &Graph, id: NodeId, known: &[Reach]) -> Reach {
         let repr = graph.ty(id).repr;
         if !repr.is_float() {
@@ -55,13 +56,13 @@ impl Reach {
             }
             Node::Null => Reach::Finite,
             Node::Convert { of: from, .. } => match (of(from), graph.ty(*from).repr, repr) {
-                // What is large becomes infinite.
+                // Large values become infinite.
                 (Reach::Finite, Repr::F64, Repr::F32) => Reach::Number,
                 (reach, ..) => reach,
             },
             Node::Present { of: from } | Node::Require { of: from, .. } => of(from),
             Node::Negate { of: from, .. } | Node::Absolute { of: from, .. } => of(from),
-            // What is large becomes infinite.
+            // Large values become infinite.
             Node::Float { function: FloatFunction::Narrow, of: from } => of(from).max(Reach::Number),
             Node::Float { function, of: from } if *function != FloatFunction::Sqrt => of(from),
             Node::Case { branches, otherwise } => {
@@ -77,12 +78,12 @@ impl Reach {
     }
 }
 
-/// The float that a constant's bits are.
+/// The float with a constant's bits.
 fn float_of(bits: i128, repr: Repr) -> f64 {
     if repr == Repr::F32 { f32::from_bits(bits as u32).into() } else { f64::from_bits(bits as u64) }
 }
 
-/// Whether an operation can make a NaN of operands that are none.
+/// True if an operation can make a NaN from operands that are not NaN.
 fn makes_nan(graph: &Graph, op: Arithmetic, left: NodeId, right: NodeId, known: &[Reach]) -> bool {
     let finite = |id: NodeId| known[id.0 as usize] == Reach::Finite;
     match op {
@@ -99,7 +100,7 @@ fn makes_nan(graph: &Graph, op: Arithmetic, left: NodeId, right: NodeId, known: 
     }
 }
 
-/// The bits of a lane's floats: their type, the sign, the bit that makes a NaN quiet, and the negative quiet NaN.
+/// Bit patterns of a lane's floats: integer type, sign bit, quiet bit.
 struct Bits {
     ty: Type,
     sign: u64,
@@ -151,7 +152,7 @@ impl Row<'_, '_> {
         Ok(Computed { number: Number::reg(lane, result), valid })
     }
 
-    /// Those operands that can be NaN, each once.
+    /// Registers of the operands that can be NaN, once each.
     fn suspects(&mut self, operands: &[(NodeId, Number)]) -> Vec<Reg> {
         let mut suspects = Vec::new();
         for &(id, number) in operands {
@@ -189,14 +190,14 @@ impl Row<'_, '_> {
         } else if self.reach[of.0 as usize] != Reach::Anything {
             result
         } else {
-            // A NaN stays the one it is, so that it equals itself in the total order.
+            // A NaN is returned unchanged, so that it equals itself in the total order.
             let number = self.f.setp(Compare::Eq, x, x);
             self.f.select(number, result, x)
         };
         Ok(Computed { number: Number::reg(lane, result), valid: a.valid })
     }
 
-    /// `-of`, or the magnitude of `of`.
+    /// `-of`, or the absolute value of `of`.
     pub(super) fn float_sign(&mut self, of: NodeId, magnitude: bool) -> Result<Computed, CodegenError> {
         let a = self.node(of)?;
         let lane = a.number.lane;
@@ -236,7 +237,7 @@ impl Row<'_, '_> {
         Ok(Computed { number: Number::reg(lane, key), valid: a.valid })
     }
 
-    /// The integer that orders a float as the total order does, with both zeros equal.
+    /// Integer that sorts in the float's total order, with both zeros equal.
     pub(super) fn float_key(&mut self, of: NodeId, number: Number) -> Reg {
         if let Some(&key) = self.known.float_keys.get(&of) {
             return key;
@@ -248,7 +249,7 @@ impl Row<'_, '_> {
         key
     }
 
-    /// The bits of a float, those of 0.0 for -0.0 if so asked.
+    /// Bits of a float; with `one_zero`, -0.0 gives those of 0.0.
     pub(super) fn float_bits(&mut self, number: Number, one_zero: bool) -> Reg {
         let lane = number.lane;
         let mut x = number.low_reg(self.f);
@@ -260,7 +261,7 @@ impl Row<'_, '_> {
     }
 }
 
-/// The bits of a float as the signed integer of its place in the order: those of negative numbers turned, but for the sign.
+/// Bits of a float as a signed integer in the total order: for negative numbers, all bits except the sign are inverted.
 fn ordered(f: &mut FunctionBuilder, lane: Lane, bits: Reg) -> Reg {
     let (signed, unsigned, width) =
         if lane == Lane::F32 { (Type::S32, Type::U32, 32) } else { (Type::S64, Type::U64, 64) };
@@ -269,10 +270,10 @@ fn ordered(f: &mut FunctionBuilder, lane: Lane, bits: Reg) -> Reg {
     f.xor(bits.view(signed), mask.view(signed))
 }
 
-/// The NaN of an operation: the first among `suspects`, made quiet; the negative one where none of them is.
+/// NaN of an operation: the first NaN among `suspects`, made quiet; else the negative quiet NaN.
 fn nan(f: &mut FunctionBuilder, lane: Lane, suspects: &[Reg]) -> Reg {
     let Bits { ty, sign, quiet } = Bits::of(lane);
-    // Exponent and quiet bit lie below the sign without a gap.
+    // Exponent and quiet bits are adjacent, directly below the sign.
     let made = sign | (sign - quiet);
     let made = match lane {
         Lane::F32 => Operand::F32(f32::from_bits(made as u32)),
@@ -289,7 +290,7 @@ fn nan(f: &mut FunctionBuilder, lane: Lane, suspects: &[Reg]) -> Reg {
     f.reinterpret(type_of(lane), bits)
 }
 
-/// Makes a NaN in `result` the one that [`nan`] says.
+/// Replaces a NaN in `result` by the one that [`nan`] selects.
 fn choose_nan(f: &mut FunctionBuilder, lane: Lane, result: Reg, suspects: &[Reg]) {
     let is_nan = f.setp(Compare::Nan, result, result);
     f.guarded(is_nan, true, |f| {
@@ -298,10 +299,10 @@ fn choose_nan(f: &mut FunctionBuilder, lane: Lane, result: Reg, suspects: &[Reg]
     });
 }
 
-/// The nearest number of 16 bits, as one of 32: 11 bits of significand, ties to the even one, infinite from 65520 on.
+/// Rounds to the nearest 16-bit float, as F32: 11 bits of significand, ties to even, infinite from 65520 on.
 ///
 ///   |x| < 2^-14   a multiple of 2^-24, which is the last place of 0.5 + |x|
-///   above         13 bits go: half of what they can be is added first, less one where the last bit that stays is 0
+///   above         drops 13 bits: adds half of the last kept bit first, less one if the last kept bit is 0
 ///   NaN           is quiet, and keeps its sign and the upper 10 bits of its payload
 fn narrow(f: &mut FunctionBuilder, x: Reg, may_be_nan: bool) -> Reg {
     const DROPPED: u32 = 13;
@@ -338,7 +339,7 @@ fn narrow(f: &mut FunctionBuilder, x: Reg, may_be_nan: bool) -> Reg {
 /// Rounds to the nearest integer, halves away from zero.
 pub(super) fn round_half_away(f: &mut FunctionBuilder, lane: Lane, x: Reg) -> Reg {
     let whole = f.convert_with(".rzi", type_of(lane), x);
-    // The difference is exact, so that 0.49999999999999994 stays 0; it is NaN for infinities, which stay as they are.
+    // The difference is exact, so that 0.49999999999999994 becomes 0; for infinities it is NaN, and they are kept.
     let rest = f.sub(x, whole);
     let rest = f.abs(rest);
     let away = f.setp(Compare::Ge, rest, constant(lane, 0.5));
@@ -349,9 +350,10 @@ pub(super) fn round_half_away(f: &mut FunctionBuilder, lane: Lane, x: Reg) -> Re
     f.select(away, next, whole)
 }
 
-/// `x % y`: exact, by long division on the bits; `nan` where there is none.
+/// `x % y`: exact, by long division on the bits; `nan` if it is undefined.
 ///
-/// One bit of the quotient a turn. The turns are as many as the exponents differ, few for numbers of like size.
+/// One bit of the quotient per iteration. The number of iterations is the difference of the exponents, small for
+/// similar numbers.
 fn remainder(
     f: &mut FunctionBuilder,
     lane: Lane,
@@ -365,13 +367,13 @@ fn remainder(
     let xb = f.reinterpret(bits, x);
     let sign = f.and(xb, 1_i128 << (width - 1));
     let (ax, ay) = (f.abs(x), f.abs(y));
-    // x itself, where x is smaller; NaN, where there is no remainder.
+    // x itself if |x| is smaller; NaN if the remainder is undefined.
     let result = f.copy(float, x);
     let infinite = constant(lane, f64::INFINITY);
     let x_finite = f.setp(Compare::Lt, ax, infinite);
     let y_nonzero = f.setp(Compare::Gt, ay, constant(lane, 0.0));
     let defined = f.and(x_finite, y_nonzero);
-    // y above zero is no NaN; an infinite y leaves x.
+    // y > 0 also excludes NaN; an infinite y leaves x.
     let undefined = f.not(defined);
     f.if_(undefined, |f| {
         let nan = nan(f);
@@ -381,7 +383,7 @@ fn remainder(
     let larger = f.not(smaller);
     let works = f.and(defined, larger);
     f.if_(works, |f| {
-        // Significand with its leading bit in the hidden place, and exponent: at most zero for subnormal numbers.
+        // Significand normalized to the hidden bit's position, and exponent: at most zero for subnormal numbers.
         let spare = width - 1 - mantissa;
         let split = |f: &mut FunctionBuilder, value: Reg| {
             let b = f.reinterpret(bits, value);
@@ -413,8 +415,8 @@ fn remainder(
             let fewer = f.sub(turns, 1);
             f.assign(turns, fewer);
         });
-        // rest * 2^(ey - bias - mantissa): its leading bit goes to the hidden place, or as near as exponent one allows;
-        // below that it shifts down, and no bit is lost, since the divisor's own came from there.
+        // rest * 2^(ey - bias - mantissa): its leading bit is shifted up to the hidden bit's position, or as far as
+        // exponent one allows. Otherwise it is shifted down; no bit is lost, since the divisor's bits came from there.
         let zeros = f.clz(rest);
         let wanted = f.sub(zeros.view(Type::S32), spare);
         let most = f.sub(ey, 1);

@@ -2,7 +2,7 @@
 //!
 //!   proven to fit        price * (100 - discount)          mul.wide.s32, nothing else
 //!   wraps                i32 column + i32 column           add.s32: the lane has the width of the type
-//!   checked              decimal * decimal, unproven       128-bit product and its overflow, for valid rows that reach it
+//!   checked              decimal * decimal, unproven       128-bit product and overflow check, for valid rows
 
 use millpond_ptx::ast::Type;
 use millpond_ptx::build::{Compare, FunctionBuilder, Reg, Value as Operand};
@@ -48,7 +48,7 @@ impl Row<'_, '_> {
         let exact = exact(op, self.range(left), self.range(right));
         let target = lane(ty);
         if exact.is_some_and(|exact| all.contains(exact)) {
-            // The low bits of the result need only the low bits of the operands.
+            // The low bits of the result depend only on the low bits of the operands.
             return Ok(Computed { number: compute(self.f, op, a, b, target), valid });
         }
         if overflow == Overflow::Wrap {
@@ -68,7 +68,7 @@ impl Row<'_, '_> {
                 let outside = self.outside(number, exact, all);
                 (number, outside)
             }
-            // Beyond 128 bits: the operation itself tells.
+            // Beyond 128 bits, the operation itself detects overflow.
             None => {
                 let (a, b) = (a.to(self.f, Lane::S128), b.to(self.f, Lane::S128));
                 let (number, too_large) = checked(self.f, op, a, b);
@@ -101,7 +101,7 @@ impl Row<'_, '_> {
         let ty = self.ty(id);
         let all = bounds(ty.repr);
         let (dividend, divisor) = (self.range(left), self.range(right));
-        // The quotient of the lowest value by -1 needs the next lane.
+        // The quotient of the lowest value and -1 needs the next wider lane.
         let work = join(join(a.lane, b.lane), lane(ty));
         let (a, mut b) = (a.to(self.f, work), b.to(self.f, work));
         if divisor.holds(0) {
@@ -116,7 +116,7 @@ impl Row<'_, '_> {
                 let too_large = self.f.and(lowest, minus_one);
                 valid = self.overflowed(id, ErrorCode::Overflow, too_large, valid, overflow)?;
             } else {
-                // x % -1 is 0, as x % 1 is, and that never overflows.
+                // x % -1 is 0, as is x % 1, which never overflows.
                 let one = Number::constant(work, 1);
                 b = select(self.f, minus_one, one, b);
             }
@@ -135,11 +135,11 @@ impl Row<'_, '_> {
                 Number::reg(work, self.f.rem(x, y))
             }
         };
-        // The minimum by -1 left the lane's width for a narrower type: its error is raised, its bits do not matter.
+        // The minimum divided by -1 does not fit the type: the error is raised, and the bits are arbitrary.
         Ok(Computed { number: number.to(self.f, lane(ty)), valid })
     }
 
-    /// Two operands of which one is a register.
+    /// Two operands, at least one of them a register.
     pub(super) fn operands(&mut self, a: Number, b: Number) -> (Operand, Operand) {
         let a_reg = a.low_reg(self.f);
         (a_reg.into(), b.low)
@@ -186,7 +186,7 @@ impl Row<'_, '_> {
             return self.float_sign(of, true);
         }
         let mut a = self.node(of)?;
-        // The lowest value of a lane has its magnitude in the next one; a lane wider than the result's gives the sign.
+        // The magnitude of a lane's lowest value needs the next wider lane; so does a result in a wider lane.
         a.number = a.number.to(self.f, join(a.number.lane, lane(ty)));
         let all = bounds(ty.repr);
         let mut valid = a.valid;
@@ -215,7 +215,7 @@ impl Row<'_, '_> {
         let repr = self.ty(id).repr;
         let (a, b) = (self.node(left)?, self.node(right)?);
         let valid = self.both_valid(a.valid, b.valid);
-        // At the type's own width, sign or zero extended: and, or, xor keep that, shifts restore it.
+        // Extended by sign or zero to the type's own width: AND, OR and XOR keep the extension, shifts restore it.
         let work = match repr {
             Repr::I64 => Lane::S64,
             Repr::U64 => Lane::U64,
@@ -257,7 +257,7 @@ impl Row<'_, '_> {
 
     /// `number / divisor` for a number within `range`.
     pub(super) fn quotient(&mut self, number: Number, range: Range, divisor: i128, rounding: Rounding) -> Number {
-        // The largest magnitude that goes into the unsigned division, rounding included.
+        // Largest magnitude in the unsigned division, rounding included.
         let bias = if rounding == Rounding::HalfAway { divisor - divisor / 2 } else { 0 };
         let largest = range.low.unsigned_abs().max(range.high.unsigned_abs()).saturating_add(bias.unsigned_abs());
         let lane = match number.lane {
@@ -351,7 +351,7 @@ impl Row<'_, '_> {
         Ok(Computed { number: a.number.to(self.f, self.lane(id)), valid })
     }
 
-    /// Where a number within `own` lies outside `range`; `None` if it never does.
+    /// Predicate: a number within `own` is outside `range`; `None` if it never is.
     pub(super) fn outside(&mut self, number: Number, own: Range, range: Range) -> Option<Reg> {
         let f = &mut *self.f;
         if number.lane == Lane::S128
@@ -392,7 +392,7 @@ fn bits(repr: Repr) -> u32 {
     }
 }
 
-/// The exact range of a result, unless it leaves 128 bits.
+/// The exact range of a result; `None` if it exceeds 128 bits.
 fn exact(op: Arithmetic, a: Range, b: Range) -> Option<Range> {
     let corners: Option<Vec<i128>> = [(a.low, b.low), (a.low, b.high), (a.high, b.low), (a.high, b.high)]
         .into_iter()
@@ -426,7 +426,7 @@ fn compute(f: &mut FunctionBuilder, op: Arithmetic, a: Number, b: Number, lane: 
     }
 }
 
-/// A product modulo the width of `lane`, from factors as narrow as they are.
+/// A product modulo the width of `lane`, from factors in their narrow lanes.
 fn multiply(f: &mut FunctionBuilder, a: Number, b: Number, lane: Lane) -> Number {
     let narrow = |n: Number| n.lane == Lane::S32;
     let word = |n: Number| matches!(n.lane, Lane::S32 | Lane::S64 | Lane::U32);
@@ -463,7 +463,7 @@ fn multiply(f: &mut FunctionBuilder, a: Number, b: Number, lane: Lane) -> Number
     }
 }
 
-/// A 128-bit operation and where it overflows.
+/// A 128-bit operation, with a predicate for overflow.
 fn checked(f: &mut FunctionBuilder, op: Arithmetic, a: Number, b: Number) -> (Number, Reg) {
     if op == Arithmetic::Multiply {
         return wide::multiply_checked(f, a, b);
@@ -472,14 +472,15 @@ fn checked(f: &mut FunctionBuilder, op: Arithmetic, a: Number, b: Number) -> (Nu
     let (_, ah) = a.words(f);
     let (_, bh) = b.words(f);
     let (_, rh) = result.words(f);
-    // Sums overflow when both operands differ in sign from the result; differences when the operands differ, and so.
+    // A sum overflows if both operands differ in sign from the result; a difference if also the operands differ in
+    // sign.
     let first = f.xor(ah, rh);
     let second = if op == Arithmetic::Add { f.xor(bh, rh) } else { f.xor(ah, bh) };
     let both = f.and(first, second);
     (result, f.setp(Compare::Lt, both, 0))
 }
 
-/// The low bits of the type's width, extended by its sign.
+/// Truncates to the type's width and extends the result by the type's signedness.
 pub(super) fn wrap(f: &mut FunctionBuilder, number: Number, repr: Repr) -> Number {
     let narrow = match repr {
         Repr::I8 => Type::S8,
@@ -508,13 +509,13 @@ pub(super) fn select(f: &mut FunctionBuilder, condition: Reg, a: Number, b: Numb
     Number::reg(a.lane, f.select(condition, x, y))
 }
 
-/// Whether a number equals a constant that its lane holds.
+/// True if a number equals a constant that fits its lane.
 fn equals(f: &mut FunctionBuilder, number: Number, value: i128) -> Reg {
     let constant = Number::constant(number.lane, value);
     relate_numbers(f, Compare::Eq, number, constant)
 }
 
-/// Compares with a constant, which need not fit in the lane.
+/// Compares with a constant, which may be outside the lane.
 fn relate(f: &mut FunctionBuilder, relation: Compare, number: Number, value: i128, own: Range) -> Reg {
     let lane = join(number.lane, lane_for(value, value));
     let lane = match lane {
@@ -548,7 +549,7 @@ pub(super) fn divide_unsigned_constant(f: &mut FunctionBuilder, value: Reg, larg
         return if divisor == 1 { value } else { f.shr(value, divisor.trailing_zeros()) };
     }
     for shift in 0..width {
-        // multiplier = ceil(2^(width + shift) / divisor); exact while value * error < 2^(width + shift)
+        // multiplier = ceil(2^(width + shift) / divisor); exact if value * error < 2^(width + shift)
         let Some(power) = 1_u128.checked_shl(width + shift) else { break };
         let multiplier = power.div_ceil(divisor);
         let error = multiplier * divisor - power;
@@ -560,7 +561,7 @@ pub(super) fn divide_unsigned_constant(f: &mut FunctionBuilder, value: Reg, larg
             return if shift == 0 { high } else { f.shr(high, shift) };
         }
     }
-    // The multiplier has one bit more than the register.
+    // The multiplier is one bit wider than the register.
     let shift = 128 - (divisor - 1).leading_zeros();
     // ceil(2^(width + shift) / divisor) - 2^width = floor(2^width * (2^shift - divisor) / divisor) + 1
     let multiplier = ((1_u128 << shift) - divisor) * (1_u128 << width) / divisor + 1;

@@ -1,4 +1,5 @@
-//! Numbers in registers, moved between lanes: the narrowest register that a range proves, up to two 64-bit words.
+//! Numbers in registers, and conversion between lanes: the narrowest register that a range proves, up to two 64-bit
+//! words.
 //!
 //!   S32 ─ sign ─► S64 ─ sign ─► S128 (low, high)        U32 ─ zero ─► S64, U64        narrowing keeps the low bits
 
@@ -12,11 +13,11 @@ use crate::codegen::ir::Lane;
 pub(super) struct Number {
     pub lane: Lane,
     pub low: Operand,
-    /// The high word of `S128`, the number of bytes of `Text`.
+    /// The high word of `S128`, or the length in bytes of `Text`.
     pub high: Option<Operand>,
 }
 
-/// The register type of a lane; for `S128` that of its low word.
+/// Register type of a lane; for `S128`, of its low word.
 pub(super) fn type_of(lane: Lane) -> Type {
     match lane {
         Lane::Pred => Type::Pred,
@@ -42,7 +43,7 @@ impl Number {
         Number { lane: Lane::S128, low: view(low.into(), Type::U64), high: Some(view(high.into(), Type::S64)) }
     }
 
-    /// A text: its address and its number of bytes.
+    /// A text: its address and its length in bytes.
     pub(super) fn text(at: impl Into<Operand>, bytes: impl Into<Operand>) -> Number {
         Number { lane: Lane::Text, ..Number::wide(at, bytes) }
     }
@@ -59,7 +60,7 @@ impl Number {
         }
     }
 
-    /// The value of a constant.
+    /// The value, if it is a constant.
     fn as_constant(self) -> Option<i128> {
         match (self.low, self.high) {
             (Operand::Integer(low), None) => Some(low),
@@ -68,7 +69,7 @@ impl Number {
         }
     }
 
-    /// The register of a one-word number, made if it is a constant.
+    /// The register of a one-word number; a constant is put into a new register.
     pub(super) fn low_reg(self, f: &mut FunctionBuilder) -> Reg {
         match self.low {
             Operand::Reg(reg) => reg,
@@ -92,7 +93,7 @@ impl Number {
         (self.low, self.high.unwrap_or(Operand::Integer(0)))
     }
 
-    /// The same number in another integer lane. Narrowing keeps the low bits: the caller knows that they are enough.
+    /// The number in another integer lane. Narrowing keeps the low bits: the caller ensures that they suffice.
     pub(super) fn to(self, f: &mut FunctionBuilder, lane: Lane) -> Number {
         if self.lane == lane {
             return self;
@@ -128,13 +129,13 @@ impl Number {
     }
 }
 
-/// The lane in which both of two integers of one representation fit.
+/// The lane that holds both of two integers of one representation.
 pub(super) fn join(a: Lane, b: Lane) -> Lane {
     use Lane::{S32, S64, S128, U32, U64};
     match (a, b) {
         _ if a == b => a,
         (S128, _) | (_, S128) => S128,
-        // Of one representation, which is unsigned here: neither is negative.
+        // One of them is `U64`, so the representation is unsigned: neither is negative.
         (U64, _) | (_, U64) => U64,
         (S64, _) | (_, S64) => S64,
         (U32, _) | (_, U32) => U32,
@@ -142,7 +143,7 @@ pub(super) fn join(a: Lane, b: Lane) -> Lane {
     }
 }
 
-/// The lane in which every value from `low` to `high` fits, `S128` at most.
+/// The narrowest lane that holds every value from `low` to `high`.
 pub(super) fn lane_for(low: i128, high: i128) -> Lane {
     if low >= i128::from(i32::MIN) && high <= i128::from(i32::MAX) {
         Lane::S32

@@ -1,9 +1,9 @@
-//! Searches among the items of a list, which lie behind each other in a lookup table.
+//! Searches in the items of a list, which are consecutive entries of a lookup table.
 //!
-//!   items   7 8 9 9 5       list from 1 to below 4, 9 is sought   ──►   place 2
+//!   items   7 8 9 9 5       list from 1 to below 4, search for 9   ──►   place 2
 //!
-//! NULL     an item that is NULL is found by NULL where that is asked for, and otherwise by nothing. A list that is NULL is not read.
-//! Loops    as long as the row's own list; a row leaves it when it has found what it seeks.
+//! NULL     NULL finds a NULL item if the node requests it; otherwise it finds nothing. A NULL list is not read.
+//! Loops    run over the row's own list; a row leaves the loop at the first match.
 
 use millpond_ptx::ast::Type;
 use millpond_ptx::build::{Compare, FunctionBuilder, Reg, Value as Operand};
@@ -15,7 +15,7 @@ use crate::codegen::ir::{Lane, NodeId, Places};
 use crate::codegen::text;
 use crate::codegen::value::{CodegenError, Emit, Leaves, Value};
 
-/// The places of a list's items in registers, and where there is a list.
+/// Range of a list's places in registers, and whether the list exists.
 struct Span {
     start: Reg,
     stop: Reg,
@@ -24,7 +24,7 @@ struct Span {
 }
 
 impl Row<'_, '_> {
-    /// Places from `from` to below `to`; none where one of them, or `also`, is NULL.
+    /// Places from `from` to below `to`; an empty range if one of them is NULL, or `also` is false.
     fn span(&mut self, places: Places, also: Option<Reg>) -> Result<Span, CodegenError> {
         let (first, end) = (self.node(places.from)?, self.node(places.to)?);
         let valid = self.both_valid(first.valid, end.valid);
@@ -68,7 +68,7 @@ impl Row<'_, '_> {
             Some(valid) => self.f.select(valid, of.stop, of.start),
             None => of.stop,
         };
-        // Decided where one is found, or one is not.
+        // The result is decided by the first hit (for `any`) or the first miss.
         let decided = self.f.constant_pred(false);
         let Row { f, module, leaves, .. } = self;
         f.for_(of.start, stop, 1u32, |f, at| {
@@ -87,14 +87,14 @@ impl Row<'_, '_> {
     }
 }
 
-/// Gives a predicate another value.
+/// Assigns a value to a predicate.
 fn assign(f: &mut FunctionBuilder, to: Reg, value: Reg) {
     let one = f.copy(Type::U32, 1u32);
     let word = f.select(value, one, 0u32);
     f.setp_into(to, Compare::Ne, word, 0u32);
 }
 
-/// Whether `sought` is among the items of a list, and the first place where.
+/// Whether `sought` is among the items of a list, and the first place of it.
 fn search(
     emit: &mut Emit<'_>,
     leaves: &mut dyn Leaves,
@@ -115,7 +115,7 @@ fn search(
     Ok((hit, place))
 }
 
-/// Whether a table has `sought` at a place.
+/// Compares `sought` with the table's entry at a place.
 fn equal_at(
     emit: &mut Emit<'_>,
     leaves: &mut dyn Leaves,
@@ -141,7 +141,7 @@ fn equal_at(
     Ok(here)
 }
 
-/// The number of a value.
+/// Converts a value to a number.
 fn number(value: Value) -> Result<Number, CodegenError> {
     Ok(match (value.lane, value.high) {
         (Lane::Text, _) => {
@@ -153,7 +153,7 @@ fn number(value: Value) -> Result<Number, CodegenError> {
     })
 }
 
-/// Where both are the same value; of floats, the same bits.
+/// True if both values are equal; floats by their bits.
 fn equal(emit: &mut Emit<'_>, a: Number, b: Number) -> Result<Reg, CodegenError> {
     Ok(match a.lane {
         Lane::Text => {

@@ -1,13 +1,14 @@
 //! Expressions as PTX: one row per thread, straight-line code nearly everywhere, each node once.
 //!
-//!   n4 = n0 * n3  ──►  value(n4): value(n0), value(n3), mul.wide.s32      remembered until the next row or the end of the scope
+//!   n4 = n0 * n3  ──►  value(n4): value(n0), value(n3), mul.wide.s32      cached until the next row or scope end
 //!
-//! Width     a number lives in the lane that its range proves; an operator computes in the narrowest lane that is exact.
-//! NULL      validity is a predicate beside the value; what cannot be NULL has none and costs nothing.
-//! Errors    are raised where a row is valid, reaches the node (no CASE branch leads elsewhere), and fails. Both sides of AND
-//!           and OR are reached: whether the CPU would have skipped one depends on its batches, so the host decides by asking it.
-//! Branches  CASE computes every side and selects; only the errors of sides not taken are masked. A long IN over texts is a loop,
-//!           and so is a search among the items of a list.
+//! Width     a number is in the lane that its range proves; an operator computes in the narrowest lane that is exact.
+//! NULL      validity is a predicate beside the value; a value that cannot be NULL has none, at no cost.
+//! Errors    are raised if a row is valid, reaches the node (is in the taken CASE branches), and fails. Both sides of
+//!           AND and OR are evaluated. Whether the CPU would have skipped one depends on its batches, so on an error
+//!           the host repeats the work on the CPU.
+//! Branches  CASE computes every side and selects; errors of the sides not taken are masked. A long IN over texts, and
+//!           a search in the items of a list, are loops.
 
 mod call;
 mod choice;
@@ -28,34 +29,34 @@ use self::lanes::Number;
 use super::ir::{ErrorCode, Graph, Lane, Node, NodeId, Overflow, TimeUnit, Ty, lane};
 use super::value::{CodegenError, Emit, Leaves, Value};
 
-/// The expressions of one row.
+/// Code generator for the expressions of one row.
 #[derive(Debug)]
 pub struct Expressions<'g> {
     graph: &'g Graph,
-    /// Nodes that can fail, or have an input that can.
+    /// Per node: whether it, or one of its inputs, can fail.
     can_fail: Vec<bool>,
     reach: Vec<float::Reach>,
     known: Known,
     scopes: Vec<Known>,
 }
 
-/// What is at hand in this row and scope.
+/// Cached results of this row and scope.
 #[derive(Debug, Clone, Default)]
 struct Known {
     values: HashMap<NodeId, Computed>,
     truths: HashMap<NodeId, Reg>,
-    /// Where a node fails, masks aside.
+    /// Failure predicates of nodes, without masks.
     fails: HashMap<NodeId, Vec<(ErrorCode, Reg)>>,
     /// Failures reported under a mask, by the mask's number.
     reported: HashSet<(NodeId, usize)>,
     float_keys: HashMap<NodeId, Reg>,
     days: HashMap<(NodeId, TimeUnit), Reg>,
     civil: HashMap<Reg, date::Civil>,
-    /// Masks made so far: their numbers never repeat within a row.
+    /// Number of masks created so far: mask numbers never repeat within a row.
     num_masks: usize,
 }
 
-/// A number and where it is valid.
+/// A number and its validity.
 #[derive(Debug, Clone, Copy)]
 struct Computed {
     number: Number,
@@ -77,18 +78,19 @@ impl<'g> Expressions<'g> {
         self.graph.ty(node)
     }
 
-    /// The value of a node, computed here unless it is at hand. Columns come by [`Leaves::column`], once per row.
+    /// Returns the value of a node, computed here unless it is cached. [`Leaves::column`] loads each column once per
+    /// row.
     ///
     /// # Errors
-    /// [`CodegenError`] when a node has no device form.
+    /// [`CodegenError`] if a node has no device form.
     pub fn value(&mut self, emit: &mut Emit<'_>, leaves: &mut dyn Leaves, node: NodeId) -> Result<Value, CodegenError> {
         let mut row = Row::new(self, emit, leaves);
         let computed = row.node(node)?;
         Ok(row.as_value(computed))
     }
 
-    /// The value of a node as memory holds it: as [`Self::value`], but a text as the two words of its view, of no bytes where
-    /// it is NULL.
+    /// The value of a node in stored form: as [`Self::value`], except that a text is the two words of its view (empty
+    /// for NULL).
     ///
     /// # Errors
     /// As [`Self::value`].
@@ -109,15 +111,15 @@ impl<'g> Expressions<'g> {
         }
     }
 
-    /// A predicate that is true where a boolean node is true: false and NULL alike give false. The form for filters.
+    /// A predicate that is true if a boolean node is true: false and NULL both give false. Used for filters.
     ///
     /// # Errors
-    /// As [`Self::value`]; also if the node is no boolean.
+    /// As [`Self::value`]; also if the node is not a boolean.
     pub fn truth(&mut self, emit: &mut Emit<'_>, leaves: &mut dyn Leaves, node: NodeId) -> Result<Reg, CodegenError> {
         Row::new(self, emit, leaves).truth(node)
     }
 
-    /// From here to [`Self::pop_scope`] the code is inside a branch: what is computed there is forgotten at its end.
+    /// Begins a branch: values computed before the matching [`Self::pop_scope`] are dropped from the cache there.
     pub fn push_scope(&mut self) {
         self.scopes.push(self.known.clone());
     }
@@ -129,24 +131,24 @@ impl<'g> Expressions<'g> {
         }
     }
 
-    /// Forgets everything: the next row begins, or this one's registers are no longer its own.
+    /// Clears the cache: the next row begins, or the row's registers are reused.
     pub fn clear(&mut self) {
         self.known = Known::default();
         self.scopes.clear();
     }
 }
 
-/// One row under way: the expressions, the builders, and which rows count.
+/// State of one row: the expressions, the builders, the active masks.
 struct Row<'x, 'g> {
     graph: &'g Graph,
     can_fail: &'x [bool],
-    /// What each node can be, as a float.
+    /// Per node: the possible values as a float.
     reach: &'x [float::Reach],
     known: &'x mut Known,
     module: &'x mut ModuleBuilder,
     f: &'x mut FunctionBuilder,
     leaves: &'x mut dyn Leaves,
-    /// Where the CASE branches around here are taken, innermost last, with the number of each mask.
+    /// Predicates of the enclosing CASE branches, innermost last, each with its mask number.
     masks: Vec<(usize, Reg)>,
 }
 
@@ -172,7 +174,7 @@ impl<'x, 'g> Row<'x, 'g> {
         lane(self.graph.ty(id))
     }
 
-    /// Numbers of constants become registers at the border.
+    /// Constants are put into registers at the interface.
     fn as_value(&mut self, computed: Computed) -> Value {
         let number = computed.number;
         if matches!(number.lane, Lane::S128 | Lane::Text) {
@@ -289,13 +291,13 @@ impl<'x, 'g> Row<'x, 'g> {
         }
     }
 
-    /// The code of a lookup.
+    /// Code of a lookup.
     fn code(&mut self, code: NodeId) -> Result<Value, CodegenError> {
         let Computed { number, valid } = self.node(code)?;
         Ok(Value { lane: number.lane, low: number.low_reg(self.f), high: None, valid })
     }
 
-    /// A value from outside, refused if it is not in the lane of its type.
+    /// Checks that a value from outside is in the lane of its type.
     fn leaf(&mut self, value: Value, ty: Ty) -> Result<Computed, CodegenError> {
         let wanted = lane(ty);
         if value.lane != wanted {
@@ -319,9 +321,9 @@ impl<'x, 'g> Row<'x, 'g> {
         }
     }
 
-    // Validity
+    // Validity.
 
-    /// Where both are valid.
+    /// Validity of two operands together.
     fn both_valid(&mut self, a: Option<Reg>, b: Option<Reg>) -> Option<Reg> {
         match (a, b) {
             (Some(a), Some(b)) if a == b => Some(a),
@@ -338,9 +340,10 @@ impl<'x, 'g> Row<'x, 'g> {
         }
     }
 
-    // Errors
+    // Errors.
 
-    /// Deals with the rows where a node's result does not fit: raises, or makes NULL. Gives the validity of the result.
+    /// Handles rows where a node's result does not fit: raises an error, or makes the result NULL. Returns the result's
+    /// validity.
     fn overflowed(
         &mut self,
         id: NodeId,
@@ -362,7 +365,7 @@ impl<'x, 'g> Row<'x, 'g> {
         }
     }
 
-    /// Notes where a node fails, and reports it for the rows that reach it.
+    /// Records where a node fails, and reports it for the rows that reach it.
     fn fail(&mut self, id: NodeId, code: ErrorCode, when: Reg) -> Result<(), CodegenError> {
         self.known.fails.entry(id).or_default().push((code, when));
         self.report(id, code, when)
@@ -388,7 +391,7 @@ impl<'x, 'g> Row<'x, 'g> {
         }
     }
 
-    /// A value at hand is used under a mask under which its failures are not reported yet.
+    /// Reports the failures of a cached value under the current mask, unless that was done before.
     fn report_again(&mut self, id: NodeId) -> Result<(), CodegenError> {
         if !self.can_fail[id.0 as usize] {
             return Ok(());
@@ -409,7 +412,7 @@ impl<'x, 'g> Row<'x, 'g> {
         }
     }
 
-    /// Runs `body` for the rows of `mask` only, as far as errors go.
+    /// Runs `body` with errors restricted to rows where `mask` is true.
     fn masked<T>(
         &mut self,
         mask: Reg,

@@ -1,10 +1,11 @@
-//! Functions of texts: compiled helpers that are pasted into the module, called with an address and a number of bytes.
+//! Text functions: compiled helpers, pasted into the module and called with address and length in bytes.
 //!
 //!   o_comment LIKE '%special%requests%'   ──►  call (r), text_like, (at, bytes, pattern, pattern bytes);  setp.ne r, 0
 //!
-//! NULL     a text can be read even where it is NULL: helpers are called for every row, in step.
-//! Parts    of a text (substrings, trimmed texts) are an address and a length in the same bytes; nothing is copied.
-//! Made     texts lie in the launch's arena. Where that is full the error flag is raised, and the text has no bytes.
+//! NULL     a text is readable even if it is NULL: helpers are called for every row, converged.
+//! Parts    of a text (substrings, trimmed texts) are an address and a length within the text's bytes; nothing is
+//!          copied.
+//! New      texts are allocated in the launch's arena. If it is full, the error flag is raised and the text is empty.
 
 use millpond_ptx::ast::Type;
 use millpond_ptx::build::{Compare, Reg, Value as Operand};
@@ -15,7 +16,7 @@ use crate::codegen::ir::{ErrorCode, Lane, Node, NodeId, TextFunction, lane};
 use crate::codegen::text::paste;
 use crate::codegen::value::{CodegenError, Emit, Value};
 
-/// Where a text lies that there was no room for, and one that cannot be made. Both have no bytes.
+/// Addresses of empty texts: the arena had no room; the text cannot be created.
 const FULL_ARENA: u64 = 0;
 const REFUSED: u64 = 1;
 
@@ -26,19 +27,19 @@ impl Row<'_, '_> {
         Ok(self.f.call(&callee, arguments))
     }
 
-    /// Where a helper's result is not 0.
+    /// Predicate: a helper's result is not 0.
     fn call_predicate(&mut self, name: &str, arguments: &[Operand]) -> Result<Reg, CodegenError> {
         let result = self.call(name, arguments)?;
         Ok(self.f.setp(Compare::Ne, result[0].view(Type::U32), 0u32))
     }
 
-    /// Address and number of bytes as arguments.
+    /// Address and length in bytes as arguments.
     fn text_arguments(&mut self, number: Number) -> [Operand; 2] {
         let (at, bytes) = number.words(self.f);
         [at.into(), bytes.view(Type::U64).into()]
     }
 
-    /// The view of a text that is held as one: nothing has to be made of it.
+    /// The view of a text that is stored as a view; `None` if a view has to be built.
     pub(super) fn view_at_hand(&mut self, id: NodeId) -> Result<Option<Value>, CodegenError> {
         if !self.graph.contains(id) || self.lane(id) != Lane::Text {
             return Ok(None);
@@ -60,7 +61,7 @@ impl Row<'_, '_> {
         Ok(view.map(|view| Value { valid: view.valid.filter(|_| nullable), ..view }))
     }
 
-    /// A text as the two words of its view.
+    /// Converts a text to the two words of its view.
     pub(super) fn view(&mut self, text: Computed) -> Result<Value, CodegenError> {
         let (at, bytes) = text.number.words(self.f);
         let bytes = bytes.view(Type::U64);
@@ -105,7 +106,7 @@ impl Row<'_, '_> {
         for Computed { number, .. } in computed {
             if number.lane == Lane::Text {
                 let [at, bytes] = self.text_arguments(number);
-                // Nothing is made of what is under a NULL.
+                // Helpers that create texts get an empty text for NULL.
                 let bytes = if function.makes() { self.only_where(valid, bytes) } else { bytes };
                 arguments.extend([at, bytes]);
             } else {
@@ -153,7 +154,7 @@ impl Row<'_, '_> {
             }
             TextFunction::Slice => {
                 let Operand::Reg(at) = arguments[0] else { unreachable!("an address is computed") };
-                // Under a NULL it has no bytes, whatever the numbers are.
+                // The slice of a NULL is empty, whatever the numbers are.
                 let (from, to) = (numbers[0].view(Type::U64), numbers[1].view(Type::U64));
                 let (from, to) = match valid {
                     Some(valid) => (self.f.select(valid, from, 0u64), self.f.select(valid, to, 0u64)),
@@ -228,7 +229,8 @@ impl Row<'_, '_> {
         Ok(Computed { number, valid })
     }
 
-    /// What automata say of a text. Where they cannot say, which they do in numbers that are no answer, the error flag is raised.
+    /// Result of the automata for a text. If they cannot decide, the error flag is raised; the helper signals that by
+    /// an invalid number.
     fn regex(
         &mut self,
         id: NodeId,
@@ -258,7 +260,7 @@ impl Row<'_, '_> {
         Ok(Number::reg(Lane::S64, number).to(self.f, own))
     }
 
-    /// `of` where `valid`, else 0.
+    /// `of` if `valid` is true, else 0.
     fn only_where(&mut self, valid: Option<Reg>, of: Operand) -> Operand {
         match valid {
             Some(valid) => self.f.select(valid, of, 0u64).into(),
@@ -271,8 +273,8 @@ impl Row<'_, '_> {
         self.leaves.arena(&mut emit)
     }
 
-    /// Raises the error flag where there was no room for the text at `at`, whatever it is used for. Under a NULL nothing is made, and
-    /// the text lies where its argument does, which may be nowhere.
+    /// Raises the error flag if the arena had no room for the text at `at`. NULL rows create nothing: their text has
+    /// the address of its argument, which may be 0.
     fn check_room(&mut self, id: NodeId, at: Reg, valid: Option<Reg>) -> Result<(), CodegenError> {
         let full = self.f.setp(Compare::Eq, at, FULL_ARENA);
         let full = self.where_valid(full, valid);
@@ -280,7 +282,7 @@ impl Row<'_, '_> {
         self.leaves.raise(&mut emit, ErrorCode::ArenaFull, id, full)
     }
 
-    /// Texts one behind the other: room for all of them, then one after the other.
+    /// Concatenates texts: allocates room for all of them, then copies one after the other.
     fn concatenate(&mut self, id: NodeId, function: TextFunction, of: &[NodeId]) -> Result<Computed, CodegenError> {
         let mut computed = Vec::with_capacity(of.len());
         for &input in of {
@@ -297,7 +299,7 @@ impl Row<'_, '_> {
             let separator = computed.remove(0);
             whole = separator.valid;
             let [at, bytes] = self.text_arguments(separator.number);
-            // A separator comes before each text but the first that is there.
+            // A separator precedes each text except the first that is not NULL.
             let mut begun: Option<Reg> = None;
             for value in computed {
                 let here = match value.valid {
@@ -335,7 +337,7 @@ impl Row<'_, '_> {
         for (at, bytes) in parts {
             end = self.call("text_append", &[end.into(), at, bytes])?[0].view(Type::U64);
         }
-        // Of no bytes where there was no room.
+        // Empty if there was no room.
         let bytes = self.f.sub(end, begin);
         Ok(Computed { number: Number::text(begin, bytes), valid: whole })
     }

@@ -51,7 +51,7 @@ pub(super) fn multiply(f: &mut FunctionBuilder, a: Number, b: Number) -> Number 
     Number::wide(low, high)
 }
 
-/// The product, and a predicate that is true where it does not fit in 128 bits.
+/// The product, and a predicate that is true if it does not fit 128 bits.
 pub(super) fn multiply_checked(f: &mut FunctionBuilder, a: Number, b: Number) -> (Number, Reg) {
     let sign = {
         let (_, ah) = a.words(f);
@@ -63,7 +63,7 @@ pub(super) fn multiply_checked(f: &mut FunctionBuilder, a: Number, b: Number) ->
     let (bl, bh) = magnitude(f, b);
     let (a_wide, b_wide) = (f.setp(Compare::Ne, ah, 0), f.setp(Compare::Ne, bh, 0));
     let mut overflow = f.and(a_wide, b_wide);
-    // One of the two high words is zero from here on, or the product is too large anyway.
+    // Now one of the two high words is zero, or the product is too large anyway.
     let low = f.mul(al, bl);
     let carried = f.mul_hi(al, bl);
     let mut cross = f.mul(ah, bl);
@@ -79,7 +79,7 @@ pub(super) fn multiply_checked(f: &mut FunctionBuilder, a: Number, b: Number) ->
     let product = Number::wide(low, high);
     let negative = negate(f, product);
     let result = select(f, sign, negative, product);
-    // The sign must have come out as asked; zero has none.
+    // The result must have the expected sign; zero has none.
     let (rl, rh) = result.words(f);
     let negative = f.setp(Compare::Lt, rh, 0);
     let differs = f.xor(negative, sign);
@@ -99,7 +99,7 @@ pub(super) fn magnitude(f: &mut FunctionBuilder, a: Number) -> (Reg, Reg) {
     (low, high)
 }
 
-/// `a` or `-a`, where `negative`.
+/// `-a` if `negative` is true, else `a`.
 pub(super) fn with_sign(f: &mut FunctionBuilder, low: Reg, high: Reg, negative: Reg) -> Number {
     let number = Number::wide(low, high);
     let opposite = negate(f, number);
@@ -132,7 +132,7 @@ pub(super) fn compare(f: &mut FunctionBuilder, relation: Compare, a: Number, b: 
     f.or(beyond, low)
 }
 
-/// Quotient and remainder of magnitudes. Zero divides as one.
+/// Quotient and remainder of magnitudes. A zero divisor is replaced by one.
 pub(super) fn divide_unsigned(
     module: &mut ModuleBuilder,
     f: &mut FunctionBuilder,
@@ -158,7 +158,7 @@ fn divide_function(module: &mut ModuleBuilder) -> Callee {
     let params = ["nl", "nh", "dl", "dh"].map(|name| f.param(name, Type::B64));
     let result = f.return_bytes(16, 32);
     let [nl, nh, dl, dh] = params.map(|param| f.load_param(&param).view(Type::U64));
-    // The correction loops end for divisors above zero only, and rows that are NULL may hold any.
+    // The correction loops end only for divisors above zero, and NULL rows may hold zero.
     let any = f.or(dl, dh);
     let zero = f.setp(Compare::Eq, any, 0);
     let dl = f.select(zero, 1, dl);
@@ -191,7 +191,7 @@ fn divide_function(module: &mut ModuleBuilder) -> Callee {
             );
         },
         |f| {
-            // The quotient has one word. Estimate it from the divisor's leading word, at most one too large.
+            // The quotient has one word. The estimate from the divisor's leading word is at most one too large.
             let shift = f.clz(dh);
             let back = f.sub(64, shift);
             let leading = {
@@ -269,7 +269,8 @@ fn divide_by_word_function(module: &mut ModuleBuilder) -> Callee {
     module.add(f)
 }
 
-/// One 32-bit digit of the quotient of `(top, next)` by `(d1, d0)`: an estimate from the leading digit, corrected at most twice.
+/// One 32-bit digit of the quotient of `(top, next)` by `(d1, d0)`: estimated from the leading digit, corrected at most
+/// twice.
 fn digit(f: &mut FunctionBuilder, top: Reg, next: Reg, d1: Reg, d0: Reg) -> Reg {
     const DIGIT: u64 = 1 << 32;
     let quotient = f.div(top, d1);
@@ -294,7 +295,7 @@ fn digit(f: &mut FunctionBuilder, top: Reg, next: Reg, d1: Reg, d0: Reg) -> Reg 
     quotient
 }
 
-/// What is left of `(top, next)` after `digit` times the divisor.
+/// Remainder of `(top, next)` after subtracting `digit` times the divisor.
 fn remove(f: &mut FunctionBuilder, top: Reg, next: Reg, digit: Reg, divisor: Reg) -> Reg {
     let shifted = f.shl(top, 32);
     let shifted = f.add(shifted, next);

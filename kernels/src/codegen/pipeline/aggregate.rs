@@ -1,11 +1,11 @@
-//! The kernel that adds rows to groups, wherever the regime keeps them.
+//! The kernel that adds rows to groups, for every regime.
 //!
 //! ```text
-//!   row ─ filters ─► place: registers │ bins of the thread │ table of the block │ record by code │ slot by hash ─► accumulate
+//!   row ─ filters ─► place: registers │ thread's bins │ block's table │ record by code │ slot by hash ─► accumulate
 //! ```
 //!
-//! Ahead  several rows of a thread are loaded before any is looked at, so that enough bytes are on their way; columns that only
-//!        rows past several conditions need are loaded late.
+//! Ahead  several rows of a thread are loaded before the first is processed, so that enough bytes are in flight.
+//!        Columns that are only needed by rows that pass several conditions are loaded late.
 
 use millpond_ptx::ast::{Space, Type};
 use millpond_ptx::build::{Atomic, FunctionBuilder, ModuleBuilder, Reg};
@@ -28,7 +28,7 @@ use super::super::value::{CodegenError, Emit};
 use super::rows::{Rows, close_all, open_filters, strided, strided_ahead};
 use crate::abi;
 
-/// A kernel that adds rows to groups.
+/// Writes the kernel that adds rows to groups.
 pub(super) fn aggregate_kernel(
     module: &mut ModuleBuilder,
     spec: &PipelineSpec,
@@ -74,7 +74,7 @@ pub(super) fn aggregate_kernel(
         Regime::Hash => {
             let mask = read(f, Slot::SlotMask);
             let part = Some((read(f, Slot::PartMask), read(f, Slot::Part)));
-            // Rows have numbers in one extent only.
+            // Row numbers exist only with a single extent.
             let limit = (spec.extents == Extents::One).then(|| {
                 let (noted, limit) = hash::Leftover::new(f, &mut params, control);
                 leftover = Some(noted);
@@ -87,7 +87,7 @@ pub(super) fn aggregate_kernel(
     let dense = matches!(plan.regime, Regime::Private | Regime::Block | Regime::Direct)
         .then(|| DenseParams::new(f, &mut params, plan, Type::U32));
 
-    // A block adds to a copy of its own, or one that it shares with few.
+    // A block adds to its own copy, or to one shared by few blocks.
     let own_table = match plan.copies {
         1 => table,
         _ => {
@@ -194,7 +194,7 @@ pub(super) fn aggregate_kernel(
     Ok((kernel, params))
 }
 
-/// Where a seed goes.
+/// Destination of a seed.
 struct SeedTable<'a> {
     plan: &'a AggregatePlan,
     table: Reg,
@@ -203,7 +203,8 @@ struct SeedTable<'a> {
     leftover: Option<hash::Leftover>,
 }
 
-/// Puts the group of `seed` into the table, by the first thread of the grid. Whatever rows the group has come beside it.
+/// Inserts the group of `seed` into the table, in the first thread of the grid. Rows of the group are added
+/// independently.
 fn plant(
     emit: &mut Emit<'_>,
     rows: &mut Rows<'_>,
@@ -226,7 +227,7 @@ fn plant(
             let comparison = text::comparison(emit.module, to.plan.keys.iter().map(|key| key.lane))?;
             let entry = hash::find_or_insert(emit.f, to.plan, table, &words, nulls, hash::Same::of(&comparison));
             if let Some(leftover) = to.leftover {
-                // It has no bit: a launch that takes rows again plants it again.
+                // The seed has no bit among the leftovers: every retry inserts it again.
                 emit.f.if_(entry.full, |f| leftover.count(f));
             }
         }
@@ -243,7 +244,7 @@ fn plant(
     Ok(())
 }
 
-/// Registers for a thread's own words, all "nothing yet".
+/// Registers for a thread's own words, initially "nothing yet".
 fn thread_words(f: &mut FunctionBuilder, plan: &AggregatePlan) -> Vec<Reg> {
     let mut registers = Vec::new();
     for cell in &plan.cells {

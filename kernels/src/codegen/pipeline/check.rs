@@ -1,6 +1,6 @@
-//! What a pipeline's description must hold before any kernel is written.
+//! Preconditions on a pipeline's description, checked before code generation.
 //!
-//! Errors  name the node, column or sink, and why it cannot be; what has no device form is told apart from what is malformed.
+//! Errors  name the node, column or sink, and the reason; unsupported and malformed specs are different errors.
 
 use super::super::ir::*;
 use super::super::sink::cells::AggregatePlan;
@@ -8,7 +8,7 @@ use super::super::value::CodegenError;
 use crate::abi;
 use crate::tune;
 
-/// Refuses what would otherwise go wrong in the middle.
+/// Rejects specs that would fail during code generation.
 pub(super) fn check(spec: &PipelineSpec) -> Result<(), CodegenError> {
     let malformed = |what: String, why: &str| Err(CodegenError::Malformed { what, why: why.into() });
     for root in spec.roots() {

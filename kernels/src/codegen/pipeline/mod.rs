@@ -1,12 +1,14 @@
-//! From a [`PipelineSpec`] to a module of PTX: the row loop, the filters, the sink.
+//! Compiles a [`PipelineSpec`] to a module of PTX: the row loop, the filters, the sink.
 //!
 //!   for each extent, for each row of this thread:
-//!       filter 1 ─ filter 2 ─ …                      each a branch: later columns load only for rows that are left
+//!       filter 1 ─ filter 2 ─ …                      each a branch: later columns load only for remaining rows
 //!           └─► sink
 //!
 //! Kernels   `pipeline`, and for aggregates `emit`; hash tables also `rehash`.
-//! Grid      persistent, any number of blocks: rows are strided (aggregates, dense output) or tiles are taken (compaction).
-//! Parts     `check` refuses what is malformed, `rows` brings rows through the filters, `outputs` and `aggregate` are the sinks.
+//! Grid      persistent, any number of blocks: rows are strided (aggregates, dense output), or blocks take tiles
+//!           (compaction).
+//! Parts     `check` rejects malformed specs, `rows` iterates rows through the filters, `outputs` and `aggregate` are
+//!           the sinks.
 
 mod aggregate;
 mod check;
@@ -35,50 +37,50 @@ use outputs::{mark_kernel, materialise_kernel, table_kernel};
 pub struct CompiledKernel {
     pub name: &'static str,
     pub params: ParamList,
-    /// Threads of a block.
+    /// Threads per block.
     pub threads: u32,
-    /// Rows that a thread takes at a time.
+    /// Rows per thread and iteration.
     pub rows_per_thread: u32,
-    /// Instructions in its text.
+    /// Instructions in the kernel's text.
     pub instructions: u32,
-    /// Shared memory that it has whatever a launch asks for.
+    /// Bytes of static shared memory, in addition to the dynamic memory of a launch.
     pub static_shared_bytes: u64,
 }
 
-/// A function that kernels of a module call.
+/// A helper function that kernels of a module call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Helper {
-    /// Equal helpers have equal ones.
+    /// Identity: equal helpers have equal fingerprints.
     pub fingerprint: u64,
-    /// Instructions in its text.
+    /// Instructions in the helper's text.
     pub instructions: u32,
 }
 
-/// A pipeline as PTX.
+/// A pipeline compiled to PTX.
 #[derive(Debug, Clone)]
 pub struct CompiledPipeline {
     pub spec: PipelineSpec,
-    /// The module's text: equal text is one module, whatever ranges the spec has.
+    /// Text of the module. Specs that differ only in ranges may share a text, and so a module.
     pub text: String,
     pub pipeline: CompiledKernel,
-    /// Aggregates only.
+    /// Present for aggregates.
     pub emit: Option<CompiledKernel>,
-    /// Hash tables only.
+    /// Present for hash tables.
     pub rehash: Option<CompiledKernel>,
-    /// What these kernels call.
+    /// Helpers that these kernels call.
     pub helpers: Vec<Helper>,
-    /// Rows are kept in order but some are left out: the launch needs tile status words.
+    /// True if some rows are dropped and the order is kept: the launch needs tile status words.
     pub compacts: bool,
     pub(crate) plan: Option<AggregatePlan>,
 }
 
 impl CompiledPipeline {
-    /// Where an aggregate keeps its groups.
+    /// Regime of an aggregate.
     pub fn regime(&self) -> Option<Regime> {
         self.plan.as_ref().map(|plan| plan.regime)
     }
 
-    /// Accumulators that are kept, after equal ones merged. A sum that takes several words is one.
+    /// Number of accumulators after equal ones merged. A sum of several words counts once.
     pub fn num_accumulators(&self) -> usize {
         match &self.spec.sink {
             SinkSpec::Aggregate(aggregate) => aggregate.accumulators.len(),
@@ -90,12 +92,12 @@ impl CompiledPipeline {
 /// Compiles a pipeline.
 ///
 /// # Errors
-/// [`CodegenError::Unsupported`] when an expression has no device form; the others are defects.
+/// [`CodegenError::Unsupported`] if an expression has no device form; other errors are bugs.
 pub fn compile(spec: &PipelineSpec) -> Result<CompiledPipeline, CodegenError> {
     compile_module(spec).map(|(compiled, _)| compiled)
 }
 
-/// As [`compile`], with the module that the text prints.
+/// As [`compile`], together with the module from which the text is printed.
 ///
 /// # Errors
 /// As [`compile`].
@@ -112,7 +114,7 @@ pub fn compile_module(spec: &PipelineSpec) -> Result<(CompiledPipeline, Module),
     }
 }
 
-/// Everything but the text, which the module is printed to.
+/// Compiles all parts except the text, which is printed from the module.
 fn compile_with(spec: &PipelineSpec, rows_per_thread: u32) -> Result<(CompiledPipeline, Module), CodegenError> {
     let mut module = ModuleBuilder::new();
     let compiled = match &spec.sink {
@@ -151,7 +153,7 @@ fn compile_with(spec: &PipelineSpec, rows_per_thread: u32) -> Result<(CompiledPi
     for kernel in std::iter::once(&mut pipeline).chain(others.into_iter().flatten()) {
         kernel.instructions =
             functions(&module).filter(|function| function.name == kernel.name).map(num_instructions).sum();
-        // What a launch adds begins behind it, aligned.
+        // Dynamic shared memory begins after the static part, aligned.
         kernel.static_shared_bytes = static_shared_bytes(&module, kernel.name).next_multiple_of(16);
     }
     let helpers = functions(&module).filter(|function| function.kind == FunctionKind::Func).map(helper).collect();
@@ -185,7 +187,7 @@ fn add(module: &mut ModuleBuilder, mut f: FunctionBuilder, params: ParamList, th
     CompiledKernel { name, params, threads, rows_per_thread: 1, instructions: 0, static_shared_bytes: 0 }
 }
 
-/// The functions of a module that have a body, kernels too.
+/// Functions of a module that have a body, including kernels.
 fn functions(module: &Module) -> impl Iterator<Item = &Function> {
     module.items.iter().filter_map(|item| match item {
         Item::Function(function) if function.body.is_some() => Some(function),

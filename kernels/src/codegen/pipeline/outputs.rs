@@ -1,9 +1,9 @@
-//! Kernels that write rows, enter them into join tables, or mark them.
+//! Kernels that write rows, insert them into join tables, or mark them.
 //!
 //! ```text
-//!   without filters   row i ─► place i                                    dense
-//!   with filters      tiles by ticket, kept rows closed up, in order      compact
-//!   tables, marks     any row at any time
+//!   without filters   row i ─► output row i                               dense
+//!   with filters      tiles by ticket, kept rows compacted, in order      compact
+//!   tables, marks     rows in any order
 //! ```
 
 use millpond_ptx::ast::{Space, Type};
@@ -22,7 +22,7 @@ use super::rows::{Rows, Source, close_all, each_row, open_filters};
 use crate::abi;
 use crate::tune;
 
-/// A kernel that writes rows to dense columns.
+/// Writes the kernel that writes rows to dense columns.
 pub(super) fn materialise_kernel(
     module: &mut ModuleBuilder,
     spec: &PipelineSpec,
@@ -57,7 +57,8 @@ pub(super) fn materialise_kernel(
     Ok((kernel, params, compacts))
 }
 
-/// Tiles by ticket; rows that pass the filters, closed up. Sizes are the number of tiles and the rows that fit the output.
+/// Takes tiles by ticket and compacts the rows that pass the filters. The sizes are the number of tiles and the rows
+/// that fit the output.
 #[expect(clippy::too_many_arguments, reason = "the parts of one kernel, each built by its own module")]
 fn compact_rows(
     module: &mut ModuleBuilder,
@@ -71,7 +72,8 @@ fn compact_rows(
     (num_tiles, room): (Reg, Reg),
 ) -> Result<(), CodegenError> {
     let compaction = Compaction::new(module, f, rows.control, num_tiles, Some(room), columns.has_flags());
-    // One extent: its addresses and rows are known before the loop. Many: the block walks on with its tiles.
+    // One extent: addresses and row count are known before the loop. Many extents: the block advances through them with
+    // its tiles.
     let mut one_rows = None;
     let cursor = match &rows.source {
         Source::One { extent } => {
@@ -82,7 +84,7 @@ fn compact_rows(
         }
         &Source::Many { extents, count } => {
             let width = abi::extent_bytes(rows.leaves.num_columns()) as u32;
-            // Errors of all makers, once.
+            // Take over the errors of all kernels that wrote an extent, once.
             f.if_(rows.first_thread, |f| {
                 f.for_(0u32, count, 1u32, |f, index| {
                     let descriptor = f.element(extents, index, width);
@@ -98,7 +100,7 @@ fn compact_rows(
         let tile = compaction.next_tile(f);
         let (extent_rows, in_extent) = match (cursor, one_rows) {
             (Some((descriptor, first_tile, width)), _) => {
-                // Walk to the extent that holds the tile.
+                // Advance to the extent that contains the tile.
                 f.loop_(|f| {
                     let upper = f.load_constant(Type::U64, descriptor.at(abi::EXTENT_ROWS as i64));
                     let upper = f.convert(Type::U32, upper);
@@ -129,7 +131,7 @@ fn compact_rows(
         emit.f.assign_pred(keep, true);
         close_all(emit.f, open);
         emit.f.close(row_open);
-        // What the filters computed stays in its registers: rows that are kept came all the way through.
+        // Registers set by the filters stay valid: a kept row has passed through all of them.
         let places = compaction.place(emit.f, tile, keep);
         let flags = columns.flags(emit.f);
         let kept = emit.f.open_if(places.kept);
@@ -146,7 +148,7 @@ fn compact_rows(
     })
 }
 
-/// Every row at its own place.
+/// Writes every row at its own index.
 fn dense_rows(
     module: &mut ModuleBuilder,
     f: &mut FunctionBuilder,
@@ -163,7 +165,7 @@ fn dense_rows(
     let warp_start = f.sub(thread, lane);
     let step = f.grid_threads();
     rows.each_extent(f, |rows, f, extent_rows| {
-        // A warp stays together, since it writes bits together.
+        // A warp stays converged, since it writes bits together.
         f.for_(warp_start, extent_rows, step, |f, start| {
             let row = f.add(start, lane);
             let flags = columns.flags(f);
@@ -199,7 +201,7 @@ fn dense_rows(
     Ok(())
 }
 
-/// A kernel that puts the keys of rows into a join table.
+/// Writes the kernel that inserts the keys of rows into a join table.
 pub(super) fn table_kernel(
     module: &mut ModuleBuilder,
     spec: &PipelineSpec,
@@ -218,7 +220,7 @@ pub(super) fn table_kernel(
     Ok((kernel, params))
 }
 
-/// A kernel that sets the bits of rows.
+/// Writes the kernel that sets the bits of rows.
 pub(super) fn mark_kernel(
     module: &mut ModuleBuilder,
     spec: &PipelineSpec,
@@ -234,11 +236,11 @@ pub(super) fn mark_kernel(
     Ok((kernel, params))
 }
 
-/// Bits of rows that are to be set.
+/// Bitmap of marked rows.
 struct Marks {
-    /// The bitmap (U64).
+    /// Address of the bitmap (U64).
     bits: Reg,
-    /// The number of the row whose bit is set.
+    /// Node with the number of the row to mark.
     row: NodeId,
 }
 
@@ -248,7 +250,7 @@ impl Marks {
         Marks { bits: f.add(marks, abi::MARK_BITS), row }
     }
 
-    /// Sets the bit that the current row asks for, if any.
+    /// Sets the bit of the current row's mark, if any.
     fn set(
         &self,
         emit: &mut Emit<'_>,

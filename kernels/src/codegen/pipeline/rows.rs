@@ -1,12 +1,12 @@
-//! The rows of a pipeline: extents one after the other, strided over the grid's threads, through the filters.
+//! Rows of a pipeline: extents one after the other, strided over the grid's threads, through the filters.
 //!
 //! ```text
 //!   Rows ─ each_extent ─► strided ─► at_row ─► open_filters ─► a sink's body ─► close_all
-//!                            └ strided_ahead: several rows are loaded before any is looked at
+//!                            └ strided_ahead: loads several rows before it processes the first
 //! ```
 //!
-//! Upstream  an extent made by a kernel brings its row count and its error word in that kernel's control block.
-//! Order     any: whoever needs rows in order takes tiles instead.
+//! Upstream  the control block of the kernel that wrote an extent holds the extent's row count and error word.
+//! Order     any: sinks that need row order take tiles instead.
 
 use millpond_ptx::ast::{Space, Type};
 use millpond_ptx::build::{Compare, FunctionBuilder, ModuleBuilder, Open, Param, Reg};
@@ -20,12 +20,12 @@ use super::super::sink::emit::take_over_error;
 use super::super::value::{CodegenError, Emit};
 use crate::abi;
 
-/// The head of every `pipeline` kernel: parameters, leaves and where rows come from.
+/// Common part of every `pipeline` kernel: parameters, leaves and the source of rows.
 pub(super) struct Rows<'a> {
     pub(super) leaves: RowLeaves<'a>,
     pub(super) control: Reg,
     pub(super) source: Source,
-    /// True in one thread of the grid.
+    /// True in exactly one thread of the grid.
     pub(super) first_thread: Reg,
 }
 
@@ -60,7 +60,7 @@ impl<'a> Rows<'a> {
         Ok(Rows { leaves, control, source, first_thread })
     }
 
-    /// Emits `body` for each extent, with its row count (U32). `body` is written once.
+    /// Emits `body` for each extent, with its row count (U32). The code of `body` is emitted once.
     pub(super) fn each_extent(
         &mut self,
         f: &mut FunctionBuilder,
@@ -85,7 +85,8 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// The extent's row count (U32). The first thread also takes over its maker's error, once per extent where asked to.
+    /// Row count of the extent (U32). With `take_error`, the first thread also takes over the error of the kernel that
+    /// wrote it.
     pub(super) fn rows(
         &mut self,
         f: &mut FunctionBuilder,
@@ -107,7 +108,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Opens a branch for each filter, in order. Close them in reverse.
+/// Opens a branch for each filter, in order. Close the branches in reverse order.
 pub(super) fn open_filters(
     emit: &mut Emit<'_>,
     leaves: &mut RowLeaves<'_>,
@@ -128,7 +129,7 @@ pub(super) fn close_all(f: &mut FunctionBuilder, open: Vec<Open>) {
     }
 }
 
-/// Runs `body` for each row that passes the filters, a row per thread, in any order.
+/// Runs `body` for each row that passes the filters, one row per thread, in any order.
 pub(super) fn each_row(
     module: &mut ModuleBuilder,
     f: &mut FunctionBuilder,
@@ -164,7 +165,7 @@ pub(super) fn strided(
     emit.f.for_(start, end, step, |f, row| body(&mut Emit { module, f }, row))
 }
 
-/// As [`strided`], several rows at a time: first the loads of all of them, then one after the other.
+/// As [`strided`], several rows at a time: first loads all of them, then processes them one after the other.
 pub(super) fn strided_ahead(
     emit: &mut Emit<'_>,
     leaves: &mut RowLeaves<'_>,
@@ -174,7 +175,7 @@ pub(super) fn strided_ahead(
     ahead: &RowAhead,
     add_row: &mut dyn FnMut(&mut Emit<'_>, &mut RowLeaves<'_>, Reg) -> Result<(), CodegenError>,
 ) -> Result<(), CodegenError> {
-    // Rows past the end are loaded as the last one, and left out.
+    // Rows past the end load the last row and are skipped.
     let last = emit.f.sub(end, 1u32);
     let turn = emit.f.mul(step, ahead.rows);
     strided(emit, start, end, turn, |emit, first| {

@@ -1,12 +1,12 @@
-//! One row into its cells: in registers, in shared bins, or in a table of groups.
+//! Adds one row to its cells: in registers, in shared bins, or in a table of groups.
 //!
 //!   row ──► value ──► word(s)            registers   w ← w + v                 ungrouped
-//!                     guarded by         bins        ld.shared, add, st.shared few groups: a thread's own, no atomics
-//!                     validity, FILTER   block       red.shared                up to some thousands: a thread block's own
+//!                     guarded by         bins        ld.shared, add, st.shared few groups: one per thread, no atomics
+//!                     validity, FILTER   block       red.shared                up to some thousands: one per block
 //!                                        table       red.global                direct and hash
 //!
-//! Order     none is needed: every word has one associative, commutative operation.
-//! Strength  the table is touched by atomics alone, so blocks, launches and streams may share it.
+//! Order     none: every word has one associative, commutative operation.
+//! Strength  the table is only accessed by atomics, so blocks, launches and streams may share it.
 
 use millpond_ptx::ast::{Space, Type};
 use millpond_ptx::build::{Address, Atomic, Callee, Compare, FunctionBuilder, Reg, Value as Operand};
@@ -23,23 +23,24 @@ use crate::tune;
 /// The sign bit of 64 bits.
 const SIGN: u64 = 1 << 63;
 
-/// Where the words of the current row's group are.
+/// Location of the words of the current row's group.
 #[derive(Debug, Clone)]
 pub(crate) enum Place {
     /// This thread's registers, by thread word, and the global address of the group's cells.
     Registers(Vec<Reg>, Reg),
-    /// Shared address of this thread's first word of the group; the next word lies `AGGREGATE_THREADS` · 8 bytes further. And
-    /// the global address of the group's cells, where there are anchors.
+    /// Shared address of this thread's first word of the group; consecutive words are `AGGREGATE_THREADS` · 8 bytes
+    /// apart. With anchors also the global address of the group's cells.
     Bins(Reg, Option<Reg>),
     /// Shared address of the group's words in this block's table.
     Block(Reg),
     /// Global address of the group's cells.
     Table(Reg),
-    /// One of the last two, and the number of the record: rows of a warp that are of one group update it once, see [`runs`].
+    /// `Block` or `Table`, with the number of the record: rows of one group in a warp are combined into one update, see
+    /// [`runs`].
     Runs(Box<Place>, Reg),
 }
 
-/// Byte distance between two words of one thread's bin.
+/// Byte distance between consecutive words of a thread's bin.
 pub(crate) const BIN_WORD_STRIDE: i64 = tune::AGGREGATE_THREADS as i64 * 8;
 
 /// Adds the current row to the cells at `place`.
@@ -88,8 +89,8 @@ pub(crate) fn accumulate(
     Ok(())
 }
 
-/// The anchors that the current row has read, each with its argument and the node that decides whether the row counts. Anchor
-/// cells come before those that deviate from them.
+/// Anchors read for the current row, each with its argument and the node whose validity decides whether the row counts.
+/// Anchor cells precede the cells of their deviations.
 #[derive(Debug, Default)]
 struct Anchors(Vec<(NodeId, Option<NodeId>, Reg)>);
 
@@ -102,14 +103,14 @@ impl Anchors {
     }
 }
 
-/// The anchor of the cell at `at`, which is `own` where the row is the first to come here; where `when` holds.
+/// The anchor of the cell at `at`, for rows where `when` is true; the first row sets it to its own value `own`.
 fn anchor(f: &mut FunctionBuilder, at: Address, own: Reg, when: Option<Reg>) -> Reg {
     let word = f.copy(Type::U64, 0u64);
     let open = when.map(|when| f.open_if(when));
     f.load_into("ld.relaxed.gpu.global", Type::U64, word, at.clone());
     let empty = f.setp(Compare::Eq, word, 0u64);
     f.if_(empty, |f| {
-        // A value of all ones, a NaN, anchors nothing; what comes of it is NaN whatever the anchor.
+        // A NaN of all ones cannot be an anchor; its deviation is NaN for any anchor.
         let bits = f.reinterpret(Type::B64, own);
         let bits = f.not(bits);
         let old = f.compare_exchange_with("atom.relaxed.gpu.global", Type::B64, at, 0u64, bits.view(Type::B64));
@@ -124,7 +125,7 @@ fn anchor(f: &mut FunctionBuilder, at: Address, own: Reg, when: Option<Reg>) -> 
     f.reinterpret(Type::F64, bits.view(Type::B64))
 }
 
-/// Whether a boolean value is true: neither false nor NULL.
+/// True if a boolean value is true: neither false nor NULL.
 pub(crate) fn truth(f: &mut FunctionBuilder, value: Value) -> Reg {
     match value.valid {
         Some(valid) => f.and(value.low, valid),
@@ -189,7 +190,7 @@ fn add_row(
         }
     };
     match brought {
-        // One row is all of what this lane brings so far.
+        // So far this lane's contribution is a single row.
         Some(brought) => {
             for (&to, word) in brought.iter().zip(words) {
                 guarded(emit.f, when, |f| f.assign(to, word));
@@ -220,7 +221,7 @@ fn whole(f: &mut FunctionBuilder, value: Value) -> Reg {
     to_64(f, reg).view(Type::U64)
 }
 
-/// 32 bits of an integer, zero-extended; the last limb keeps all that is above, with its sign.
+/// Extracts 32 bits of an integer, zero-extended; the last limb is all higher bits, sign-extended.
 fn limb(f: &mut FunctionBuilder, value: Value, index: u32, last: bool) -> Reg {
     let (half, odd) = match value.lane {
         Lane::S128 => {
@@ -236,7 +237,8 @@ fn limb(f: &mut FunctionBuilder, value: Value, index: u32, last: bool) -> Reg {
     }
 }
 
-/// An encoding whose unsigned order is the order of values (for min: its reverse). Floats: IEEE total order, from -NaN to NaN.
+/// Encodes a value so that unsigned order is the order of values (for min: its reverse). Floats: IEEE total order, from
+/// -NaN to NaN.
 fn ordered(f: &mut FunctionBuilder, value: Value, min: bool) -> Vec<Reg> {
     let mut words = match value.lane {
         Lane::S128 => {
@@ -248,7 +250,7 @@ fn ordered(f: &mut FunctionBuilder, value: Value, min: bool) -> Vec<Reg> {
             let wide = to_64(f, value.low).view(Type::U64);
             vec![f.xor(wide, SIGN)]
         }
-        // A pipeline that asks for the least of texts is refused before it comes here.
+        // A pipeline with the minimum of texts is refused earlier.
         Lane::Pred | Lane::U32 | Lane::U64 | Lane::Text => vec![whole(f, value)],
         Lane::F32 => {
             let bits = f.reinterpret(Type::S32, value.low);
@@ -272,7 +274,7 @@ fn ordered(f: &mut FunctionBuilder, value: Value, min: bool) -> Vec<Reg> {
     words
 }
 
-/// The value that [`ordered`] encoded, in the lane of `ty`.
+/// Decodes a value encoded by [`ordered`], in the lane of `ty`.
 pub(crate) fn restore(f: &mut FunctionBuilder, words: &[Reg], ty: Ty, min: bool) -> Value {
     let lane = lane(ty);
     let mut words: Vec<Reg> = words.iter().map(|word| word.view(Type::U64)).collect();
@@ -314,7 +316,7 @@ pub(crate) fn restore(f: &mut FunctionBuilder, words: &[Reg], ty: Ty, min: bool)
     Value { lane, low, high, valid: None }
 }
 
-/// Combines a row's words with the cell, where `when` holds.
+/// Combines a row's words with the cell, if `when` is true.
 fn apply(f: &mut FunctionBuilder, cell: &Cell, words: &[Operand], place: &Place, when: Option<Reg>) {
     match place {
         Place::Registers(registers, _) => {
@@ -338,7 +340,7 @@ fn apply(f: &mut FunctionBuilder, cell: &Cell, words: &[Operand], place: &Place,
     }
 }
 
-/// Combines words with a cell that other threads update as well, where `when` holds.
+/// Combines words with a cell that other threads also update, if `when` is true.
 pub(crate) fn add_to(f: &mut FunctionBuilder, cell: &Cell, words: &[Operand], place: &Place, when: Option<Reg>) {
     match place {
         Place::Block(words_of_group) => block::add(f, cell, words[0], *words_of_group, when),
@@ -348,12 +350,12 @@ pub(crate) fn add_to(f: &mut FunctionBuilder, cell: &Cell, words: &[Operand], pl
     }
 }
 
-/// The register type of a word.
+/// Register type of a word.
 pub(crate) fn word_type(op: WordOp) -> Type {
     if op == WordOp::AddFloat { Type::F64 } else { Type::U64 }
 }
 
-/// Two thread-side values of a word (or word pair) as one.
+/// Combines two thread-side values of a word (or word pair).
 pub(crate) fn combine(f: &mut FunctionBuilder, op: WordOp, old: &[Reg], new: &[Operand]) -> Vec<Reg> {
     match op {
         WordOp::Add | WordOp::AddSplit | WordOp::AddFloat => vec![f.add(old[0], new[0])],
@@ -371,7 +373,7 @@ pub(crate) fn combine(f: &mut FunctionBuilder, op: WordOp, old: &[Reg], new: &[O
     }
 }
 
-/// Whether the unsigned 128-bit `a` is above `b`; both are (low, high).
+/// True if the unsigned 128-bit `a` is greater than `b`; both are (low, high).
 fn is_greater_wide(f: &mut FunctionBuilder, a: (Reg, Reg), b: (Reg, Reg)) -> Reg {
     let low = f.setp(Compare::Gt, a.0, b.0);
     let equal = f.setp(Compare::Eq, a.1, b.1);
@@ -380,7 +382,7 @@ fn is_greater_wide(f: &mut FunctionBuilder, a: (Reg, Reg), b: (Reg, Reg)) -> Reg
     f.or(high, low)
 }
 
-/// Combines words with a cell of the table, atomically, where `when` holds.
+/// Combines words with a cell of the table, atomically, if `when` is true.
 pub(crate) fn add_to_table(f: &mut FunctionBuilder, cell: &Cell, words: &[Operand], record: Reg, when: Option<Reg>) {
     let at = |i: i64| record.at((cell.table_word as i64 + i) * 8);
     match cell.op {
@@ -419,8 +421,8 @@ pub(crate) fn add_to_table(f: &mut FunctionBuilder, cell: &Cell, words: &[Operan
 
 /// Raises the 128-bit word at (low, high) to at least `new`, under the lock word.
 ///
-/// The word only grows, and its halves are written low first. So a reader that sees a high half sees the low half that was
-/// written with it, or one of a still larger value: what is not above that pair never needs the lock.
+/// The word only grows, and its low half is written first. A reader that sees a high half therefore sees the low half
+/// written with it, or that of a still greater value: a value not above the pair it reads never needs the lock.
 fn max_wide_locked(f: &mut FunctionBuilder, new: (Reg, Reg), (low, high, lock): (Address, Address, Address)) {
     let read = |f: &mut FunctionBuilder| {
         let old_high = f.load_with("ld.acquire.gpu.global", Type::U64, high.clone());
@@ -433,7 +435,7 @@ fn max_wide_locked(f: &mut FunctionBuilder, new: (Reg, Reg), (low, high, lock): 
         f.break_if(done);
         let held = f.compare_exchange_with("atom.acquire.gpu.global", Type::B64, lock.clone(), 0u64, 1u64);
         let ours = f.setp(Compare::Eq, held, 0u64);
-        // The holder updates and lets go inside the same turn: its neighbours in the warp may be waiting for it.
+        // The holder updates and releases within one iteration: other lanes of its warp may be waiting for the lock.
         f.if_(ours, |f| {
             let greater = read(f);
             f.guarded(greater, true, |f| {
@@ -445,7 +447,7 @@ fn max_wide_locked(f: &mut FunctionBuilder, new: (Reg, Reg), (low, high, lock): 
     });
 }
 
-/// Puts the current row into a cell of the table if it comes before the one that is there.
+/// Stores the current row in a cell of the table if it precedes the row stored there.
 fn bring(
     emit: &mut Emit<'_>,
     leaves: &mut RowLeaves<'_>,
@@ -459,11 +461,11 @@ fn bring(
         None => None,
     };
     let mut keys = Vec::new();
-    // Where texts are among the keys, and whether a greater one comes first.
+    // Positions of texts among the keys, and whether each is descending.
     let mut texts = Vec::new();
     for (i, key) in best.order.iter().enumerate() {
         let value = expressions.value(emit, leaves, key.node)?;
-        // The greatest words win: complements for what comes first ascending.
+        // The greatest words win: ascending keys are complemented.
         let mut words = match value.lane {
             Lane::Text => text::order_words(emit, value, key.descending)?,
             _ => ordered(emit.f, Value { valid: None, ..value }, !key.descending),
@@ -509,7 +511,7 @@ fn bring(
             Lane::F64 => payload.push(f.reinterpret(Type::U64, value.low)),
             Lane::Text => {
                 for word in text::view_words(emit, value)? {
-                    // A NULL has a view of no bytes.
+                    // The view of a NULL is empty.
                     payload.push(match value.valid {
                         Some(valid) => emit.f.select(valid, word, 0u64).view(Type::U64),
                         None => word,
@@ -541,7 +543,7 @@ fn bring(
     Ok(())
 }
 
-/// Whether the `a` are above the `b`, the first words being the most significant.
+/// True if the words `a` are greater than `b`, most significant first.
 fn is_above(f: &mut FunctionBuilder, a: &[Reg], b: &[Reg]) -> Reg {
     let mut above: Option<Reg> = None;
     for (&a, &b) in a.iter().zip(b).rev() {
@@ -558,10 +560,10 @@ fn is_above(f: &mut FunctionBuilder, a: &[Reg], b: &[Reg]) -> Reg {
     above.expect("an order has keys")
 }
 
-/// Replaces keys and payload, at words 0 and on, if `keys` are above those that are there, under the lock in the word behind.
+/// Replaces keys and payload (words 0 and on) if `keys` are greater, under the lock in the word after them.
 ///
-/// Words only change to those of greater keys, the last ones first, and are read from the first on: what is not above the
-/// keys that are read, though they may be of several rows, is not above those of the last of these rows.
+/// Words only change to those of greater keys, last word first, and are read first word first. The words read may mix
+/// several rows, but keys that are not greater than the mix are not greater than the latest of these rows.
 fn best_locked(f: &mut FunctionBuilder, keys: &[Reg], payload: &[Reg], at: impl Fn(usize) -> Address) {
     let lock = at(keys.len() + payload.len());
     let read = |f: &mut FunctionBuilder| {
@@ -574,7 +576,7 @@ fn best_locked(f: &mut FunctionBuilder, keys: &[Reg], payload: &[Reg], at: impl 
         f.break_if(done);
         let held = f.compare_exchange_with("atom.acquire.gpu.global", Type::B64, lock.clone(), 0u64, 1u64);
         let ours = f.setp(Compare::Eq, held, 0u64);
-        // The holder updates and lets go inside the same turn: its neighbours in the warp may be waiting for it.
+        // The holder updates and releases within one iteration: other lanes of its warp may be waiting for the lock.
         f.if_(ours, |f| {
             let above = read(f);
             f.if_(above, |f| {
@@ -590,11 +592,11 @@ fn best_locked(f: &mut FunctionBuilder, keys: &[Reg], payload: &[Reg], at: impl 
     });
 }
 
-/// The same where keys are texts, at the places that `texts` says: whether one is above another may have to be read where they
-/// lie, for which the words that are read must be of one row.
+/// As [`best_locked`] for keys with texts, at the positions `texts`. A comparison may have to read the texts' bytes, so
+/// the words that it reads must belong to one row.
 ///
-/// The lock counts: it is even while nobody holds it, and one more for each change of hands. Words that were read between two
-/// readings of the same even count are of one row, and whoever raises that count itself knows that they still stand.
+/// The lock is a counter: even while it is free, odd while it is held. Words read between two readings of one even
+/// count belong to one row; a thread that then acquires the lock from that count knows that they are still current.
 fn best_of_texts(
     f: &mut FunctionBuilder,
     keys: &[Reg],
@@ -604,13 +606,13 @@ fn best_of_texts(
     at: impl Fn(usize) -> Address,
 ) {
     let lock = at(keys.len() + payload.len());
-    // Up to the first bytes of the first text, numbers decide.
+    // Numbers decide up to the first bytes of the first text.
     let numbers = texts.first().map_or(keys.len(), |(place, _)| place + 2);
     let acquired = |f: &mut FunctionBuilder, i: usize| f.load_with("ld.acquire.gpu.global", Type::U64, at(i));
     let read = |f: &mut FunctionBuilder| f.load_with("ld.acquire.gpu.global", Type::U64, lock.clone());
     let done = f.constant_pred(false);
     f.loop_(|f| {
-        // Words only grow, the last ones first: what is below what is read now stays below.
+        // Words only grow, last word first: keys below the words read now stay below.
         let old: Vec<Reg> = (0..numbers).map(|i| acquired(f, i)).collect();
         let below = is_above(f, &old, &keys[..numbers]);
         f.break_if(below);
@@ -635,7 +637,8 @@ fn best_of_texts(
                         taken.view(Type::B64),
                     );
                     let ours = f.setp(Compare::Eq, held.view(Type::U64), count);
-                    // The holder updates and lets go inside the same turn: its neighbours in the warp may be waiting for it.
+                    // The holder updates and releases within one iteration: other lanes of its warp may be waiting for
+                    // the lock.
                     f.if_(ours, |f| {
                         for (i, &word) in payload.iter().enumerate() {
                             f.store_with("st.release.gpu.global", Type::U64, at(keys.len() + i), word);
@@ -654,7 +657,7 @@ fn best_of_texts(
     });
 }
 
-/// Whether `keys` are above `old`, the first words being the most significant, with texts at these places.
+/// True if `keys` are greater than `old`, most significant word first, with texts at these positions.
 fn is_above_with_texts(
     f: &mut FunctionBuilder,
     keys: &[Reg],

@@ -1,15 +1,16 @@
-//! A table of groups for each thread block, in shared memory, addressed by the keys themselves.
+//! A table of groups per thread block, in shared memory, addressed by the keys.
 //!
 //! ```text
 //!   shared   [group][word]      all zero ──barrier──► rows: atomics ──barrier──► merge
-//!   table    one atomic per word and block, left out where the block has nothing to add
+//!   table    one atomic per word and block; skipped if the block has nothing to add
 //! ```
 //!
-//! Words    are those that a thread would keep: a sum that is split in the table is whole here.
-//! Sums     of 64 bits are two additions of 32, which shared memory does at once: the second one adds the upper half and what the
-//!          first one carried, and is left out where that is nothing. Each wrap of the lower half is seen by exactly one thread,
-//!          so that the two halves are the sum as soon as all threads are done.
-//! Maxima   of 64 bits, and sums of floats, are loops in shared memory: a maximum is read first, and most rows raise none.
+//! Words    are thread words: a sum that is split in the table is not split here.
+//! Sums     of 64 bits are two 32-bit additions, which shared memory does atomically: the second adds the upper half
+//!          and the carry of the first, and is skipped if that is 0. Exactly one thread sees each carry of the lower
+//!          half, so the two halves form the sum when all threads are done.
+//! Maxima   of 64 bits, and sums of floats, are loops in shared memory: a maximum is read first, and most rows do not
+//!          raise it.
 
 use millpond_ptx::ast::{Space, Type};
 use millpond_ptx::build::{Atomic, Compare, FunctionBuilder, Reg, Value as Operand};
@@ -18,7 +19,7 @@ use super::accumulate::{add_to_table, guarded, word_type};
 use super::cells::{AggregatePlan, Cell, WordOp};
 use super::fold::{plain, runs};
 
-/// The table of this thread's block.
+/// Table of this thread's block.
 pub(crate) struct BlockTable {
     /// Shared address of the first word (U32).
     words: Reg,
@@ -27,7 +28,7 @@ pub(crate) struct BlockTable {
 }
 
 impl BlockTable {
-    /// Clears the table at `words`. Every thread of the block comes here.
+    /// Clears the table at `words`. All threads of the block must call it.
     pub(crate) fn new(f: &mut FunctionBuilder, plan: &AggregatePlan, words: Reg, groups: Reg) -> BlockTable {
         let thread = f.thread_index();
         let from = f.mad(thread, 8u32, words);
@@ -37,12 +38,12 @@ impl BlockTable {
         BlockTable { words, groups }
     }
 
-    /// The shared address of the words of group `code` (U32).
+    /// Shared address of the words of group `code` (U32).
     pub(crate) fn words_of(&self, f: &mut FunctionBuilder, plan: &AggregatePlan, code: Reg) -> Reg {
         f.mad(code, plan.thread_words * 8, self.words)
     }
 
-    /// Merges the table into the one at `table`. Every thread of the block comes here.
+    /// Merges the table into the one at `table`. All threads of the block must call it.
     pub(crate) fn merge(&self, f: &mut FunctionBuilder, plan: &AggregatePlan, table: Reg) {
         f.barrier();
         let thread = f.thread_index();
@@ -58,7 +59,7 @@ impl BlockTable {
     }
 }
 
-/// Merges cells of one operation: a loop over them when there are several, so that the text stays short.
+/// Merges cells of one operation; several cells are merged in a loop, to keep the text short.
 fn merge_run(f: &mut FunctionBuilder, run: &[Cell], from: Reg, to: Reg) {
     let op = run[0].op;
     if run.len() == 1 {
@@ -81,12 +82,12 @@ fn merge_run(f: &mut FunctionBuilder, run: &[Cell], from: Reg, to: Reg) {
 fn merge_word(f: &mut FunctionBuilder, op: WordOp, from: Reg, to: Reg) {
     let ty = word_type(op);
     let word = f.load(Space::Shared, ty, from);
-    // 0 changes nothing.
+    // A word of 0 changes nothing.
     let some = if ty == Type::F64 { f.setp(Compare::NeOrNan, word, 0.0f64) } else { f.setp(Compare::Ne, word, 0u64) };
     add_to_table(f, &plain(op, 0), &[word.into()], to, Some(some));
 }
 
-/// Combines a word with a cell of the group whose words are at `group` (U32), atomically, where `when` holds.
+/// Combines a word with a cell of the group at shared address `group` (U32), atomically, if `when` is true.
 pub(crate) fn add(f: &mut FunctionBuilder, cell: &Cell, word: Operand, group: Reg, when: Option<Reg>) {
     let at = |offset: i64| group.at(cell.thread_word as i64 * 8 + offset);
     match cell.op {
@@ -129,7 +130,7 @@ pub(crate) fn add(f: &mut FunctionBuilder, cell: &Cell, word: Operand, group: Re
     }
 }
 
-/// The lower and the upper half of a word, each U32; a constant is small.
+/// Lower and upper half of a word, each U32; a constant fits the lower half.
 fn halves(f: &mut FunctionBuilder, word: Operand) -> (Operand, Operand) {
     let Operand::Reg(word) = word else { return (word, Operand::Integer(0)) };
     let bits = f.reinterpret(Type::B64, word);

@@ -1,38 +1,38 @@
-//! What an aggregation keeps: cells, and the 64-bit words they are made of.
+//! State of an aggregation: cells, and the 64-bit words that form them.
 //!
 //!   sum(price), avg(price), count(*), sum(qty)        cells   sum price · count · sum qty
 //!                                                     words   low  high · n     · total
 //!
-//! Every word starts at 0 and is only ever combined by one operation (add, float add, unsigned max), so words of threads,
-//! thread blocks, launches and streams merge in any order with the same result (floats: up to rounding).
+//! Every word starts at 0 and is only combined by one operation (add, float add, unsigned max), so words of threads,
+//! thread blocks, launches and streams merge in any order with equal results (floats: up to rounding).
 //!
-//! Floats   are added in any order: the sign of a NaN among the addends is kept, infinities of both signs make the negative one, and
-//!          of several NaNs any stays.
-//! Sums     of decimals split each addend and never carry: 32 unsigned low bits and the signed rest, or three such limbs and
-//!          a signed top one; exact for 2^32 rows. An addend below 2^37 is kept whole while a thread owns it and is split
-//!          when the thread hands over. A decimal that is small enough for all rows to fit 64 bits is not split at all.
-//! Checked  sums raise the error flag where the total leaves 128 bits: the last limb's word is wider than its limb.
-//! Anchors  are values that some row put into the shared table first, NOT-ed so that 0 is none; all threads read them there, and
-//!          sum what deviates from them: variances and covariances lose no digits to a large mean.
+//! Floats   are added in any order: a NaN among the addends keeps its sign, infinities of both signs give the negative
+//!          NaN, and of several NaNs an unspecified one remains.
+//! Sums     of decimals split each addend and never carry: 32 unsigned low bits and the signed rest, or three such
+//!          limbs and a signed top one; exact for 2^32 rows. An addend below 2^37 is added whole by a thread, and the
+//!          thread's sum is split when it is merged. A decimal whose sum over all rows fits 64 bits is not split.
+//! Checked  sums raise the error flag if the total exceeds 128 bits: the last limb's word is wider than its limb.
+//! Anchors  are the first values that rows stored in the shared table, complemented so that 0 means none. All threads
+//!          read them and sum the deviations from them: variances and covariances lose no digits to a large mean.
 //! Bits     are OR-ed (for AND: their complements) or XOR-ed.
-//! Min, max of a value are the unsigned max of an encoding that keeps order (its complement for min); 0 means nothing yet.
-//!          128-bit values take two words under a lock.
-//! First    rows in an order: the order's keys as words whose unsigned order it is, then what the best row brings along, all
-//!          under a lock; in the table alone. A text among the keys is its first sixteen bytes, its length and where it lies.
-//! Seen     whether any row contributed, when the result may be NULL and no count of the same rows is kept anyway.
+//! Min, max are the unsigned max of an order-preserving encoding (complemented for min); 0 means no value yet. 128-bit
+//!          values take two words under a lock.
+//! First    rows of an order: the order's keys as words that sort unsigned, then the payload of the best row, all under
+//!          a lock, in the table only. A text among the keys is its first sixteen bytes, its length and its address.
+//! Seen     says whether any row contributed, if the result may be NULL and no count of the same rows exists.
 
 use crate::codegen::ir::*;
 use crate::codegen::text;
 use crate::tune;
 
-/// How one word is combined.
+/// Operation that combines a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum WordOp {
-    /// Set once, in the shared table; threads keep none of their own. First, so that cells that read it come later.
+    /// Set once, in the shared table; threads have no word for it. First, so that cells that read it come later.
     Anchor,
     /// Wrapping 64-bit addition.
     Add,
-    /// A thread's signed sum, split into two `Add` words (32 unsigned low bits, signed rest) when it is handed over.
+    /// A thread's signed sum, split into two `Add` words (32 unsigned low bits, signed rest) when it is merged.
     AddSplit,
     /// f64 addition.
     AddFloat,
@@ -42,10 +42,10 @@ pub(crate) enum WordOp {
     Xor,
     /// Unsigned 128-bit maximum over two words, low first, under the lock in the third.
     MaxWide,
-    /// A float added without rounding, see [`exact`](super::exact). Threads keep none of their own.
+    /// Exact float addition without rounding, see [`exact`](super::exact). Threads have no words for it.
     AddExact,
-    /// Unsigned maximum over so many key words, the most significant first, with payload words behind them, under the lock in
-    /// the last word. Threads keep none of their own.
+    /// Unsigned maximum over `keys` words, most significant first, followed by `payload` words and a lock word. Threads
+    /// have no words for it.
     Best {
         keys: u32,
         payload: u32,
@@ -53,7 +53,7 @@ pub(crate) enum WordOp {
 }
 
 impl WordOp {
-    /// Words of the shared table.
+    /// Number of words in the shared table.
     pub fn table_words(self) -> u32 {
         match self {
             WordOp::Anchor | WordOp::Add | WordOp::AddFloat | WordOp::Max | WordOp::Or | WordOp::Xor => 1,
@@ -64,13 +64,13 @@ impl WordOp {
         }
     }
 
-    /// Whether a thread block may keep its words in shared memory, the same as a thread's: whatever needs no lock.
+    /// True if a thread block may keep the words in shared memory, in a thread's form: all operations without a lock.
     pub fn fits_block(self) -> bool {
         use WordOp::*;
         matches!(self, Add | AddSplit | AddFloat | Max | Or | Xor)
     }
 
-    /// Words a thread keeps for itself.
+    /// Number of words per thread.
     pub fn thread_words(self) -> u32 {
         match self {
             WordOp::Anchor | WordOp::AddExact | WordOp::Best { .. } => 0,
@@ -80,12 +80,12 @@ impl WordOp {
     }
 }
 
-/// What one row adds to a cell.
+/// Value that one row adds to a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Contribution {
     /// 1 for each row that is valid (and passes the filter).
     One,
-    /// 1 for each row, and for a seed, which is no row.
+    /// 1 for each row, and for a seed, which is not a row.
     Presence,
     /// The integer itself, sign- or zero-extended.
     Whole(NodeId),
@@ -93,13 +93,13 @@ pub(crate) enum Contribution {
     Limb { of: NodeId, index: u32, last: bool },
     /// The float as f64.
     Float(NodeId),
-    /// The order-keeping encoding, complemented for min.
+    /// The order-preserving encoding, complemented for min.
     Ordered { of: NodeId, min: bool },
     /// The integer's bits, complemented for AND.
     Bits { of: NodeId, complement: bool },
-    /// The float's bits, complemented: the first one stays.
+    /// The float's bits, complemented: the first one is kept.
     Anchor(NodeId),
-    /// The float less its anchor.
+    /// The float minus its anchor.
     Deviation(NodeId),
     /// The product of two deviations.
     CoDeviation(NodeId, NodeId),
@@ -107,7 +107,7 @@ pub(crate) enum Contribution {
     Best(u32),
 }
 
-/// What the first row in an order keeps.
+/// Keys and payload of the first row in an order.
 #[derive(Debug, Clone)]
 pub(crate) struct BestPlan {
     pub order: Vec<OrderKey>,
@@ -118,15 +118,15 @@ pub(crate) struct BestPlan {
 }
 
 impl BestPlan {
-    /// Words of one key: where NULL stands, if it can be; then the value.
+    /// Words of one key: a NULL marker if it is nullable, then the value.
     fn key_words(graph: &Graph, first: bool, node: NodeId) -> u32 {
         let ty = graph.ty(node);
         let value = if lane(ty) == Lane::Text { text::ORDER_WORDS } else { value_words(ty) };
-        // The very first word also says that there is a row.
+        // The first word also says that a row exists.
         u32::from(ty.nullable || first) + value
     }
 
-    /// Whether it holds views, or where texts lie.
+    /// True if it contains views or addresses of texts.
     fn holds_texts(&self, graph: &Graph) -> bool {
         let nodes = self.order.iter().map(|key| key.node).chain(self.payload.iter().copied());
         nodes.into_iter().any(|node| lane(graph.ty(node)) == Lane::Text)
@@ -139,17 +139,17 @@ impl BestPlan {
     }
 }
 
-/// Words of a value; of a text those of its view.
+/// Words of a value; for a text, of its view.
 fn value_words(ty: Ty) -> u32 {
     if matches!(lane(ty), Lane::S128 | Lane::Text) { 2 } else { 1 }
 }
 
-/// Words of a value and of its validity, if it has one.
+/// Words of a value and of its validity, if it is nullable.
 fn payload_words(ty: Ty) -> u32 {
     value_words(ty) + u32::from(ty.nullable)
 }
 
-/// One cell: a word (or word group) with its operation and what feeds it.
+/// One cell: a word (or word group) with its operation and its input.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Cell {
     pub op: WordOp,
@@ -157,20 +157,20 @@ pub(crate) struct Cell {
     /// The node whose validity decides whether the row contributes.
     pub valid: Option<NodeId>,
     pub filter: Option<NodeId>,
-    /// First word in the shared table's record (after tag and keys).
+    /// First word in the shared table's record, after tag and keys.
     pub table_word: u32,
-    /// First word among a thread's own.
+    /// First word among a thread's words.
     pub thread_word: u32,
 }
 
-/// How an emitted accumulator is read from the table.
+/// Decoding of an emitted accumulator from the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reading {
-    /// One word, as it stands.
+    /// One word, unchanged.
     Word(u32),
-    /// One word that is a sign-extended 64-bit part of a 128-bit result.
+    /// One word that is sign-extended to a 128-bit result.
     Widened(u32),
-    /// Limbs of 32 bits from this word on; the last one signed. Where asked to, a total beyond 128 bits is an error.
+    /// Limbs of 32 bits, the last one signed. With `checked`, a total beyond 128 bits is an error.
     Limbs { first: u32, count: u32, checked: bool },
     /// An integer's bits.
     Bits { word: u32, complement: bool },
@@ -190,7 +190,7 @@ pub(crate) enum Reading {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResultPlan {
     pub reading: Reading,
-    /// NULL while this word is 0.
+    /// Index of a word that is 0 while the result is NULL.
     pub seen: Option<u32>,
     pub ty: Ty,
 }
@@ -201,20 +201,20 @@ pub(crate) struct KeyPlan {
     pub node: NodeId,
     pub ty: Ty,
     pub lane: Lane,
-    /// A float whose two zeros are two keys.
+    /// True if -0.0 and 0.0 are different keys.
     pub bitwise: bool,
-    /// Number of codes (NULL included) and the lowest value, when the key's range is small enough to address a table.
+    /// Lowest value and number of codes (NULL included), if the key's range is small enough to address a table.
     pub dense: Option<DenseKey>,
 }
 
-/// A key as a code: value − low, and one more code for NULL.
+/// A key as a code: value − low, plus one code for NULL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DenseKey {
     pub low: i128,
     pub codes: u64,
 }
 
-/// The whole aggregation, laid out.
+/// Layout of the whole aggregation.
 #[derive(Debug, Clone)]
 pub(crate) struct AggregatePlan {
     pub regime: Regime,
@@ -223,19 +223,19 @@ pub(crate) struct AggregatePlan {
     pub cells: Vec<Cell>,
     pub results: Vec<ResultPlan>,
     pub bests: Vec<BestPlan>,
-    /// Word that is not 0 once a group has a row; dense regimes only.
+    /// Word that is not 0 if the group has a row; dense regimes only.
     pub presence: Option<u32>,
     pub table_words: u32,
     pub thread_words: u32,
-    /// Records of a dense table: 1 without keys. 0 in the hash regime.
+    /// Records of a dense table; 1 without keys, 0 in the hash regime.
     pub groups: u64,
-    /// Copies of a direct table; 1 means that the kernels know of none.
+    /// Copies of a direct table; with 1, kernels have no code for copies.
     pub copies: u32,
-    /// Groups that can exist, where the keys' ranges tell.
+    /// Upper bound of the number of groups, if the keys' ranges give one.
     pub max_groups: Option<u64>,
-    /// Rows that a group may take: beyond, a word of a sum could wrap. `u64::MAX` where none does.
+    /// Maximum number of rows per group before the word of a sum could wrap; `u64::MAX` if none can.
     pub max_rows: u64,
-    /// Whether the table leads to texts, by views or addresses.
+    /// True if the table points to texts, by views or addresses.
     pub holds_texts: bool,
 }
 
@@ -245,7 +245,7 @@ impl AggregatePlan {
         let keys = spec.keys.iter().enumerate();
         let keys: Vec<KeyPlan> = keys.map(|(at, &node)| KeyPlan::new(graph, node, bitwise(at))).collect();
         let mut cells = Cells { graph, list: Vec::new(), bests: bests(graph, spec), max_rows: u64::MAX };
-        // Counts first: what may be NULL looks for a count of the same rows before it keeps a mark of its own.
+        // Counts first: a nullable result looks for a count of the same rows before it adds a word of its own.
         let order = |a: &&Accumulator| !matches!(a.aggregate, Aggregate::CountStar | Aggregate::Count(_));
         let mut sorted: Vec<(usize, &Accumulator)> = spec.accumulators.iter().enumerate().collect();
         sorted.sort_by_key(|(_, a)| order(a));
@@ -258,12 +258,12 @@ impl AggregatePlan {
             .try_fold(1u64, |product, key| product.checked_mul(key.dense?.codes))
             .filter(|&groups| groups <= u32::MAX as u64);
         let mut presence = (!keys.is_empty() && dense.is_some()).then(|| match spec.seed {
-            // Neither a count of rows nor a mark that there was one says anything of a group without any.
+            // With a seed, a group without rows may exist, which no count of rows shows.
             Some(_) => cells.cell(WordOp::Max, Contribution::Presence, None, None),
             None => cells.seen(None, None),
         });
 
-        // Words in order of operation.
+        // Words are ordered by operation.
         let mut by_op: Vec<usize> = (0..cells.list.len()).collect();
         by_op.sort_by_key(|&i| (cells.list[i].op, i));
         let (mut table_words, mut thread_words) = (0, 0);
@@ -310,7 +310,7 @@ impl AggregatePlan {
                         let first = word(values[0]);
                         let value = first + keys + before;
                         let of = graph.ty(of);
-                        // A NULL brought along, or no row at all: both are a word of 0.
+                        // The word is 0 for a NULL payload, and without a row.
                         let seen = if of.nullable { value + value_words(of) } else { first };
                         return ResultPlan { reading: Reading::Plain { word: value, ty: of }, seen: Some(seen), ty };
                     }
@@ -352,7 +352,7 @@ impl AggregatePlan {
         }
     }
 
-    /// 64-bit words of the keys in a hash table's record.
+    /// 64-bit key words in a hash table's record.
     pub fn key_words(&self) -> u32 {
         self.keys.iter().map(|key| key.words()).sum()
     }
@@ -365,27 +365,27 @@ impl AggregatePlan {
         }
     }
 
-    /// Whether a thread keeps the words of the one group without keys in registers.
+    /// True if threads keep the words of the only group in registers.
     pub fn in_registers(&self) -> bool {
         self.regime == Regime::Scalar && self.thread_words <= tune::REGISTER_WORDS
     }
 
-    /// Whether threads may keep words of their own.
+    /// True if threads may have words of their own.
     pub fn fits_threads(&self) -> bool {
         self.thread_words != NOT_IN_THREADS
     }
 
-    /// Whether thread blocks may keep tables of their own.
+    /// True if thread blocks may have tables of their own.
     pub fn fits_blocks(&self) -> bool {
         self.cells.iter().all(|cell| cell.op.fits_block())
     }
 
-    /// Threads of a block of the kernel that takes rows.
+    /// Threads per block of the accumulating kernel.
     pub fn threads(&self) -> u32 {
         if self.regime == Regime::Block { tune::BLOCK_TABLE_THREADS } else { tune::AGGREGATE_THREADS }
     }
 
-    /// Bytes of shared memory that a block of that kernel takes.
+    /// Bytes of shared memory per block of that kernel.
     pub fn shared_bytes(&self) -> u64 {
         let words = match self.regime {
             Regime::Scalar if self.in_registers() => tune::AGGREGATE_THREADS.into(),
@@ -396,7 +396,7 @@ impl AggregatePlan {
         words.saturating_mul(8 * self.thread_words as u64)
     }
 
-    /// Whether rows look at the shared table even where threads keep words of their own.
+    /// True if rows read the shared table even if threads have words of their own.
     pub fn has_anchors(&self) -> bool {
         self.cells.iter().any(|cell| cell.op == WordOp::Anchor)
     }
@@ -411,7 +411,7 @@ impl KeyPlan {
     fn new(graph: &Graph, node: NodeId, bitwise: bool) -> KeyPlan {
         let ty = graph.ty(node);
         let bounds = if ty.repr == Repr::Bool { Some(Range { low: 0, high: 1 }) } else { ty.bounds() };
-        // Codes are restored by 64-bit addition: keys that lie beyond are hashed, however near to each other.
+        // Codes are decoded by 64-bit addition: keys outside that range are hashed, even if they are close together.
         let addressable = lane(ty) != Lane::S128;
         let dense = bounds.filter(|_| addressable).and_then(|Range { low, high }| {
             let span = high.checked_sub(low)?.checked_add(1)?;
@@ -431,14 +431,14 @@ impl KeyPlan {
     }
 }
 
-/// Words of a record in the table, of a group in a thread, and whether a thread block may keep the latter.
+/// Words of a record in the table, words of a group per thread, and whether a block may keep the latter.
 struct Words {
     table: u32,
     thread: u32,
     in_blocks: bool,
 }
 
-/// The cheapest regime whose table fits.
+/// Chooses the cheapest regime whose table fits.
 fn choose(keys: &[KeyPlan], dense: Option<u64>, words: Words, rows_hint: Option<u64>) -> Regime {
     if keys.is_empty() {
         return Regime::Scalar;
@@ -458,10 +458,10 @@ fn choose(keys: &[KeyPlan], dense: Option<u64>, words: Words, rows_hint: Option<
     if groups.saturating_mul(8 * words.table as u64) <= limit { Regime::Direct } else { Regime::Hash }
 }
 
-/// Words of threads where some cell has no form there: no table of theirs fits.
+/// Thread words of a plan with a cell that threads cannot keep: too many for any table.
 const NOT_IN_THREADS: u32 = u32::MAX;
 
-/// What first rows keep, each order with its conditions once.
+/// Plans for first rows, one per order and conditions.
 fn bests(graph: &Graph, spec: &AggregateSpec) -> Vec<BestPlan> {
     let mut found: Vec<BestPlan> = Vec::new();
     for accumulator in &spec.accumulators {
@@ -480,7 +480,7 @@ fn bests(graph: &Graph, spec: &AggregateSpec) -> Vec<BestPlan> {
     found
 }
 
-/// Copies of a direct table that are worth their clearing and folding.
+/// Number of copies of a direct table that is worth clearing and folding.
 fn copies(groups: u64, table_words: u32, rows_hint: Option<u64>) -> u32 {
     if table_words > tune::DIRECT_FOLDED_WORDS {
         return 1;
@@ -495,12 +495,12 @@ struct Cells<'a> {
     graph: &'a Graph,
     list: Vec<Cell>,
     bests: Vec<BestPlan>,
-    /// Rows for which every sum so far is exact.
+    /// Maximum rows for which every sum so far is exact.
     max_rows: u64,
 }
 
 impl Cells<'_> {
-    /// Lays out one accumulator: its value cells and the cell that tells whether it saw a row.
+    /// Lays out one accumulator: its value cells, and the cell that says whether it saw a row.
     fn accumulator(&mut self, accumulator: &Accumulator, scalar: bool) -> (Vec<usize>, Option<usize>) {
         let filter = accumulator.filter;
         let nullable = |arg: NodeId| self.graph.ty(arg).nullable.then_some(arg);
@@ -576,7 +576,7 @@ impl Cells<'_> {
         let magnitude = magnitude(ty);
         let total_fits = magnitude <= (i64::MAX as u128) / tune::MAX_ROWS_PER_STATE as u128;
         if ty.repr != Repr::I128 {
-            // SQL's own sums of 64 bits wrap, after however many rows.
+            // SQL's own 64-bit sums wrap, after any number of rows.
             return vec![self.cell(WordOp::Add, Contribution::Whole(arg), valid, filter)];
         }
         if total_fits {
@@ -600,7 +600,7 @@ impl Cells<'_> {
         (valid.is_some() || filter.is_some() || scalar).then(|| self.seen(valid, filter))
     }
 
-    /// A word that is not 0 once a matching row came: a count if there is one, else a mark.
+    /// A word that is not 0 after a matching row: an existing count, else a new flag.
     fn seen(&mut self, valid: Option<NodeId>, filter: Option<NodeId>) -> usize {
         let same = |cell: &Cell| cell.from == Contribution::One && cell.valid == valid && cell.filter == filter;
         match self.list.iter().position(same) {
@@ -623,7 +623,7 @@ fn magnitude(ty: Ty) -> u128 {
     ty.bounds().map_or(1, |b| b.low.unsigned_abs().max(b.high.unsigned_abs()))
 }
 
-/// Addends of a magnitude whose sum 64 bits hold.
+/// Number of addends of a magnitude whose sum fits 64 bits.
 fn rows_within(magnitude: u128) -> u64 {
     u64::try_from(i64::MAX as u128 / magnitude.max(1)).unwrap_or(u64::MAX)
 }
@@ -654,7 +654,7 @@ mod tests {
     fn a_sum_takes_the_words_that_its_range_asks_for() {
         let words = |high: i128| {
             let plan = plan(&[], |graph| vec![all(Aggregate::Sum(decimal(graph, high))), all(Aggregate::CountStar)]);
-            // One word of each side counts rows.
+            // One word of each counts rows.
             (plan.thread_words - 1, plan.table_words - 1)
         };
         assert_eq!(words((1 << 31) - 1), (1, 1));

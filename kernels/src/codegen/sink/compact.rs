@@ -1,8 +1,8 @@
-//! Ordered compaction in one pass: where each row that is kept goes.
+//! Ordered compaction in one pass: computes the output row of each kept row.
 //!
 //! ```text
 //!   tile     ticket ─► rows ─► keep 1 0 1 1 0 …          a tile is one row per thread
-//!   place    before this tile (look-back) + warps before mine + kept lanes before me
+//!   place    rows before this tile (look-back) + earlier warps of the tile + kept lanes before this lane
 //! ```
 //!
 //! ```text
@@ -12,8 +12,8 @@
 //!
 //! Progress  tiles are numbered by a ticket, so every predecessor of a tile has started.
 //! Order     a status word carries its value with its state, so relaxed accesses suffice.
-//! Room      where the output may be shorter than the rows that pass, the first of them are written and all are counted.
-//! Bits      flags of kept rows are packed within the warp and merged into the bitmap by atomic or: it must be zeroed.
+//! Room      if the output has room for fewer rows than pass, the first rows are written and all are counted.
+//! Bits      flags of kept rows are packed within the warp and merged into the bitmap by atomic OR; it must be zeroed.
 //! After     Merrill & Garland 2016, single-pass scan with decoupled look-back.
 
 use millpond_ptx::ast::{Space, Type};
@@ -23,9 +23,9 @@ use crate::abi;
 use crate::tune;
 
 const WARPS: u64 = tune::COMPACT_THREADS as u64 / 32;
-/// The word holds the rows of the tile alone.
+/// The word counts only the rows of the tile.
 const SUM: u64 = 1 << 62;
-/// The word holds the rows of the tile and all before it.
+/// The word counts the rows of the tile and of all tiles before it.
 const PREFIX: u64 = 2 << 62;
 const ROWS: u64 = SUM - 1;
 
@@ -36,11 +36,11 @@ pub(crate) struct Compaction {
     offsets: Symbol,
     base: Symbol,
     flags: Symbol,
-    /// The function of the first warp, see [`place_tile`].
+    /// Function for the first warp, see [`place_tile`].
     place_tile: Callee,
     control: Reg,
     num_tiles: Reg,
-    /// Rows that the output has room for (U64); `None`: for all.
+    /// Number of rows that fit the output (U64); `None`: all rows fit.
     room: Option<Reg>,
     pub thread: Reg,
     warp: Reg,
@@ -48,7 +48,7 @@ pub(crate) struct Compaction {
     first_lane: Reg,
 }
 
-/// Where the rows of this warp go.
+/// Output positions of this warp's rows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Places {
     /// Output row of the first kept row of the warp (U64).
@@ -59,13 +59,13 @@ pub(crate) struct Places {
     rank: Reg,
     /// Output row of this thread, if it keeps its row (U64).
     pub index: Reg,
-    /// Whether it keeps its row, and there is room for it.
+    /// True if the thread keeps its row and the output has room for it.
     pub kept: Reg,
 }
 
 impl Compaction {
-    /// Every thread of every block comes here first. `control` is the control block of the output (U64), `room` the rows that fit
-    /// there (U64), unless all do.
+    /// Prepares the compaction; all threads of every block must call it first. `control` is the control block of the
+    /// output (U64), `room` the number of rows that fit (U64), unless all fit.
     pub(crate) fn new(
         module: &mut ModuleBuilder,
         f: &mut FunctionBuilder,
@@ -102,7 +102,7 @@ impl Compaction {
         }
     }
 
-    /// Takes the next tile, or leaves the loop around here when none is left.
+    /// Takes the next tile; leaves the enclosing loop if no tile is left.
     pub(crate) fn next_tile(&self, f: &mut FunctionBuilder) -> Reg {
         let first = f.setp(Compare::Eq, self.thread, 0u32);
         f.if_(first, |f| {
@@ -117,7 +117,7 @@ impl Compaction {
         tile
     }
 
-    /// Finds the output rows of the threads where `keep` holds. Every thread of the block comes here.
+    /// Computes the output rows of the threads where `keep` is true. All threads of the block must call it.
     pub(crate) fn place(&self, f: &mut FunctionBuilder, tile: Reg, keep: Reg) -> Places {
         let ballot = f.ballot(keep);
         let before = f.special("%lanemask_lt");
@@ -154,7 +154,7 @@ impl Compaction {
     }
 
     /// Writes up to 32 flags of every kept row: bit `i` of `flags` (U32) goes to the bitmap at `bitmaps[i]`.
-    /// Every thread of the block comes here.
+    /// All threads of the block must call it.
     pub(crate) fn write_flags(&self, f: &mut FunctionBuilder, places: &Places, flags: Reg, bitmaps: &[Reg]) {
         debug_assert!(bitmaps.len() <= 32);
         let shared = shared_address(f, &self.flags);
@@ -177,8 +177,9 @@ impl Compaction {
     }
 }
 
-/// The function that the first warp of a block calls for each tile: offsets of the warps in the tile, and the tile's own by
-/// look-back. One for all kernels of a module: it is called once for hundreds of rows, and waits for other blocks anyway.
+/// The function that the first warp of a block calls per tile: computes the offsets of the warps in the tile, and the
+/// tile's own by look-back. It is shared by all kernels of a module: one call serves hundreds of rows, and waits for
+/// other blocks anyway.
 fn place_tile(module: &mut ModuleBuilder, counts: &Symbol, offsets: &Symbol, base: &Symbol) -> Callee {
     let mut f = FunctionBuilder::function("place_tile");
     let f = &mut f;
@@ -248,13 +249,13 @@ fn place_tile(module: &mut ModuleBuilder, counts: &Symbol, offsets: &Symbol, bas
 
 /// Adds the rows of all tiles before `tile` to `prefix`; `status` is the address of the tile's own word.
 fn look_back(f: &mut FunctionBuilder, tile: Reg, lane: Reg, status: Reg, prefix: Reg) {
-    // Lane 0 looks at the nearest predecessor.
+    // Lane 0 reads the nearest predecessor.
     let distance = f.add(lane, 1u32);
     let back = f.mul_wide(distance, 8u32);
     let at = f.sub(status, back);
     let left = f.sub(tile.view(Type::S32), distance.view(Type::S32));
     f.loop_(|f| {
-        // Before the first tile lies a prefix of no rows.
+        // Before the first tile there is a virtual prefix of no rows.
         let exists = f.setp(Compare::Ge, left, 0);
         let word = f.copy(Type::U64, PREFIX);
         f.loop_(|f| {
@@ -294,7 +295,7 @@ fn look_back(f: &mut FunctionBuilder, tile: Reg, lane: Reg, status: Reg, prefix:
     });
 }
 
-/// Sets the bits of `mask` in the bitmap at `bitmap`, from bit `first` (U64) on, where `when` holds.
+/// Sets the bits of `mask` in the bitmap at `bitmap`, from bit `first` (U64) on, if `when` is true.
 pub(crate) fn merge_bits(f: &mut FunctionBuilder, mask: Reg, first: Reg, bitmap: Reg, when: Reg) {
     let word = f.shr(first, 5);
     let address = f.element(bitmap, word, 4);
@@ -310,13 +311,13 @@ pub(crate) fn merge_bits(f: &mut FunctionBuilder, mask: Reg, first: Reg, bitmap:
     }
 }
 
-/// The address of a shared variable, 32 bits wide.
+/// 32-bit address of a shared variable.
 pub(crate) fn shared_address(f: &mut FunctionBuilder, symbol: &Symbol) -> Reg {
     let wide = f.symbol_address(symbol);
     f.convert(Type::U32, wide)
 }
 
-/// Addresses in 32 bits, for shared memory.
+/// 32-bit address arithmetic, for shared memory.
 pub(crate) trait Element32 {
     /// `base + index * size`, all U32.
     fn element32(&mut self, base: Reg, index: Reg, size: u32) -> Reg;

@@ -1,12 +1,12 @@
-//! From a table of groups to dense columns, and from a small hash table to a larger one.
+//! Copies a table of groups to dense columns, or a small hash table to a larger one.
 //!
 //!   record ──► is it a group? ──► keys (code split, or words) ─ cells (limbs recombined, encodings undone) ──► columns
 //!
 //! NULL      an accumulator that saw no row is NULL; sums wrap at the width of their type, as DataFusion's do.
-//! Room      the first groups for which there is room are written; who gave too little finds more of them in the table's count.
-//! Order     direct tables come out in the order of their codes, hash tables in no order.
-//! Errors    an error in the state becomes the output's own.
-//! After     the last launch that fills the table: its words are read plainly.
+//! Room      groups are written as long as they fit; if not all fit, the table's count shows the full number.
+//! Order     direct tables are emitted in code order, hash tables in no order.
+//! Errors    an error in the state is copied to the output.
+//! After     the last launch that fills the table: its words are read without atomics.
 
 use millpond_ptx::ast::{Space, Type};
 use millpond_ptx::build::{Compare, FunctionBuilder, ModuleBuilder, Reg, Value as Operand};
@@ -60,7 +60,7 @@ pub(crate) fn emit_kernel(
                 let value = read_result(f, result, &Cells::Memory(table), output);
                 outputs.store(f, i, value, index, &flags);
             }
-            // One row: its flags are the first bit of each bitmap.
+            // The only row: its flags are the first bit of each bitmap.
             outputs.write_single_flags(f, &flags);
             f.store(Space::Global, Type::U64, output.at(abi::CONTROL_ROWS as i64), 1u64);
         });
@@ -112,7 +112,7 @@ pub(crate) fn emit_kernel(
     (std::mem::replace(f, FunctionBuilder::kernel("emit")), params)
 }
 
-/// Copies the error word of one control block to another that has none. One thread comes here.
+/// Copies the error word of one control block to another that has none. Exactly one thread must call it.
 pub(crate) fn take_over_error(f: &mut FunctionBuilder, from: Reg, to: Reg) {
     let error = f.load(Space::Global, Type::B64, from.at(abi::CONTROL_ERROR as i64));
     let some = f.setp(Compare::Ne, error, 0u64);
@@ -141,11 +141,11 @@ fn table_keys(f: &mut FunctionBuilder, plan: &AggregatePlan, record: Reg) -> Vec
     keys
 }
 
-/// Where the words of a group are.
+/// Location of the words of a group.
 enum Cells {
-    /// At this address.
+    /// In memory, at this address.
     Memory(Reg),
-    /// Here, put together from the copies of a table.
+    /// In registers, folded from the copies of a table.
     Registers(Vec<Reg>),
 }
 
@@ -158,7 +158,7 @@ impl Cells {
     }
 }
 
-/// The words of the group at `record`, over all copies of the table, where `exists` holds: else all "nothing yet".
+/// Folds the words of the group at `record` over all copies of the table, if `exists` is true; otherwise "nothing yet".
 fn folded_words(
     f: &mut FunctionBuilder,
     plan: &AggregatePlan,
@@ -179,7 +179,7 @@ fn folded_words(
         |f| {
             for cell in &plan.cells {
                 let at = cell.table_word as usize;
-                // A split sum's two words are plain ones here, a lock nothing.
+                // The two words of a split sum are plain additions here; locks are ignored.
                 let (op, count) = match cell.op {
                     WordOp::AddSplit => (WordOp::Add, 2),
                     WordOp::MaxWide => (WordOp::MaxWide, 2),
@@ -206,7 +206,7 @@ fn folded_words(
     words
 }
 
-/// The value of an accumulator from its cells; an error goes to the control block at `control`.
+/// Computes the value of an accumulator from its cells; an error goes to the control block at `control`.
 fn read_result(f: &mut FunctionBuilder, result: &ResultPlan, cells: &Cells, control: Reg) -> Value {
     let word = |f: &mut FunctionBuilder, word: u32| cells.word(f, word, Type::U64);
     let lane = lane(result.ty);
@@ -239,7 +239,7 @@ fn read_result(f: &mut FunctionBuilder, result: &ResultPlan, cells: &Cells, cont
             let count = if matches!(own, Lane::S128 | Lane::Text) { 2 } else { 1 };
             let words: Vec<Reg> = (at..at + count).map(|at| word(f, at)).collect();
             match own {
-                // As it is stored: the two words of its view.
+                // A text in stored form: the two words of its view.
                 Lane::Text => Value { lane: own, low: words[0], high: Some(words[1].view(Type::S64)), valid: None },
                 own => from_words(f, own, &words),
             }
@@ -252,7 +252,7 @@ fn read_result(f: &mut FunctionBuilder, result: &ResultPlan, cells: &Cells, cont
         }
         Reading::Limbs { first, count, checked } => {
             let words: Vec<Reg> = (first..first + count).map(|at| word(f, at)).collect();
-            // Each word counts 2^32 times the one before; the last is signed.
+            // Each limb weighs 2^32 times the previous one; the last is signed.
             let shifted = f.shl(words[1], 32);
             let above = if count == 2 { f.shr(words[1].view(Type::S64), 32) } else { f.shr(words[1], 32) };
             let mut above = above.view(Type::U64);
@@ -285,12 +285,11 @@ fn read_result(f: &mut FunctionBuilder, result: &ResultPlan, cells: &Cells, cont
     value
 }
 
-/// Raises the error flag where four limbs make more than 128 bits, of which `high` is the upper half.
+/// Raises the error flag if four limbs exceed 128 bits, of which `high` is the upper half.
 ///
-/// The upper half less what the lower limbs carry is 2^32 · top + third limb, and must be so in more than 64 bits: the bits of
-/// (top + carries) from bit 31 on are all its sign.
+/// The total fits if and only if the bits of (top limb + carries) from bit 31 on all equal its sign.
 fn raise_if_beyond(f: &mut FunctionBuilder, words: &[Reg], high: Reg, control: Reg) {
-    // Carries into the third limb: what limbs 0 and 1 hold above their 64 bits; then into the top one, rounded down.
+    // Carry into the third limb: bits of limbs 0 and 1 above 64 bits; then the carry into the top limb, rounded down.
     let first = f.shr(words[0], 32);
     let second = f.add(words[1], first);
     let carried = f.shr(second, 32);
@@ -303,7 +302,7 @@ fn raise_if_beyond(f: &mut FunctionBuilder, words: &[Reg], high: Reg, control: R
     raise(f, control, ErrorCode::Overflow, NodeId(u32::MAX), beyond);
 }
 
-/// Writes the kernel that moves the groups of a hash table to a larger one, those of its part of the keys.
+/// Writes the kernel that moves the groups of a hash table, or those of one part of the keys, to a larger table.
 pub(crate) fn rehash_kernel(plan: &AggregatePlan) -> (FunctionBuilder, ParamList) {
     let mut f = FunctionBuilder::kernel("rehash");
     let mut params = ParamList::default();
@@ -324,7 +323,7 @@ pub(crate) fn rehash_kernel(plan: &AggregatePlan) -> (FunctionBuilder, ParamList
     let records_there = f.add(control, abi::CONTROL_BYTES);
     let table = hash::Table { control, records: records_there, mask, part: Some((part_mask, part)), limit: None };
     let old = f.add(old, abi::CONTROL_BYTES);
-    // Keys of the old table differ; what texts lead to is not at hand here.
+    // Keys of the old table are distinct, so texts need no comparison.
     let texts = plan.keys.iter().any(|key| key.lane == Lane::Text);
     let same = if texts { hash::Same::Never } else { hash::Same::Words };
     f.grid_stride(records, |f, slot| {
@@ -334,7 +333,7 @@ pub(crate) fn rehash_kernel(plan: &AggregatePlan) -> (FunctionBuilder, ParamList
             let (words, nulls) = hash::read_keys(f, plan, record);
             let entry = hash::find_or_insert(f, plan, table, &words, nulls, same);
             f.if_(entry.found, |f| {
-                // Keys of the old table differ, so this thread alone has the new record.
+                // Keys of the old table are distinct, so only this thread accesses the new record.
                 let from = f.add(record, plan.cells_offset() as u64);
                 let words = f.copy(Type::U32, plan.table_words);
                 f.for_(0u32, words, 1u32, |f, word| {

@@ -1,15 +1,16 @@
-//! Sums of floats without rounding: every addend goes, digit by digit, into a number wide enough for all of them.
+//! Exact float sums: every addend is added, digit by digit, to a number that is wide enough for all floats.
 //!
 //! ```text
 //!   addend     ± m · 2^p units of 2^-1074        m below 2^53, p from 0 to 2045
-//!   words      limb p/32: 32 bits of m · 2^(p mod 32), the next two limbs the rest     each with the addend's sign
-//!   result     Σ limb · 2^(32 · i), carried from the lowest on, rounded once to 53 bits, half to even
+//!   words      limb p/32: 32 bits of m · 2^(p mod 32); the rest in the next two limbs     each with the addend's sign
+//!   result     Σ limb · 2^(32 · i), carried from the lowest limb on, rounded once to 53 bits, half to even
 //! ```
 //!
-//! Order     none: additions of integers. The result is the exact sum's nearest f64 whatever the order was.
-//! Room      a limb takes below 2^32 from each row, so 64 bits hold 2^31 rows of one sign, and the carries.
-//! Special   infinities and NaNs of either sign are flags beside the limbs; they decide as IEEE 754 adds them. The NaN of a sum is
-//!           positive where all that came are; one that infinities make, or of both signs, is the negative one. Payloads are lost.
+//! Order     none: integers are added. The result is the f64 nearest to the exact sum, independent of the order.
+//! Room      a limb takes less than 2^32 from each row, so 64 bits hold 2^31 rows of one sign, and the carries.
+//! Special   infinities and NaNs of either sign set flags beside the limbs; they decide as in IEEE 754 addition. The
+//!           NaN of a sum is positive if all NaN addends are; it is negative if they have both signs, or if infinities
+//!           make it. Payloads are lost.
 
 use millpond_ptx::ast::{Space, Type};
 use millpond_ptx::build::{Atomic, Compare, FunctionBuilder, Reg};
@@ -19,7 +20,7 @@ use super::accumulate::guarded;
 /// Limbs of 32 bits, in words of 64.
 const LIMBS: u32 = 66;
 
-/// Rows that a sum takes: each brings below 2^32 of one sign to a limb of 63 bits.
+/// Maximum rows of a sum: each adds less than 2^32 of one sign to a limb of 63 bits.
 pub(crate) const MAX_ROWS: u64 = 1 << 31;
 
 /// Words of a sum: the limbs, then the flags.
@@ -33,7 +34,7 @@ const SIGN: u64 = 1 << 63;
 const INFINITY: u64 = 0x7ff0_0000_0000_0000;
 const QUIET_NAN: u64 = 0x7ff8_0000_0000_0000;
 
-/// Adds `value` (F64) to the words at `at` (U64, an address), where `when` holds.
+/// Adds `value` (F64) to the words at address `at` (U64), if `when` is true.
 pub(crate) fn add(f: &mut FunctionBuilder, value: Reg, at: Reg, when: Option<Reg>) {
     let open = when.map(|when| f.open_if(when));
     let bits = f.reinterpret(Type::B64, value).view(Type::U64);
@@ -54,7 +55,7 @@ pub(crate) fn add(f: &mut FunctionBuilder, value: Reg, at: Reg, when: Option<Reg
             f.reduce(Atomic::Or, Space::Global, Type::B64, at.at(LIMBS as i64 * 8), flag);
         },
         |f| {
-            // A subnormal number has no hidden bit, and the exponent of the least normal one.
+            // A subnormal number has no hidden bit; its exponent is that of the smallest normal number.
             let normal = f.setp(Compare::Ne, exponent, 0u64);
             let with = f.or(fraction, 1u64 << 52).view(Type::U64);
             let mantissa = f.select(normal, with, fraction);
@@ -64,7 +65,7 @@ pub(crate) fn add(f: &mut FunctionBuilder, value: Reg, at: Reg, when: Option<Reg
             let shift = f.and(place, 31u32);
             let limb = f.shr(place, 5);
             let low = f.shl(mantissa, shift);
-            // What leaves 64 bits above; a shift by 64 gives 0.
+            // Bits shifted out of 64 bits; a shift by 64 gives 0.
             let back = f.sub(64u32, shift);
             let above = f.shr(mantissa, back);
             let first = f.and(low, 0xffff_ffffu64).view(Type::U64);
@@ -88,7 +89,7 @@ pub(crate) fn add(f: &mut FunctionBuilder, value: Reg, at: Reg, when: Option<Reg
 /// The sum in the words at `at`, as an F64.
 pub(crate) fn read(f: &mut FunctionBuilder, at: Reg) -> Reg {
     let end = f.add(at, LIMBS as u64 * 8);
-    // The sign is that of what is carried out at the top.
+    // The sign of the sum is that of the final carry.
     let carry = f.copy(Type::S64, 0i64);
     let here = f.copy(Type::U64, at);
     f.while_(
@@ -104,8 +105,8 @@ pub(crate) fn read(f: &mut FunctionBuilder, at: Reg) -> Reg {
     );
     let negative = f.setp(Compare::Lt, carry, 0i64);
 
-    // Digits of the magnitude, from the lowest on. `top` counts those up to the highest that is not 0; with it stay the two
-    // digits below, and whether anything lies below those.
+    // Digits of the magnitude, lowest first. `top` counts the digits up to the highest that is not 0; `digits` keeps
+    // that digit and the two below, and a flag says whether any lower digit is not 0.
     let carry = f.copy(Type::S64, 0i64);
     let number = f.copy(Type::U32, 0u32);
     let digits: Vec<Reg> = (0..3).map(|_| f.copy(Type::U64, 0u64)).collect();
@@ -114,7 +115,7 @@ pub(crate) fn read(f: &mut FunctionBuilder, at: Reg) -> Reg {
     let best: Vec<Reg> = (0..3).map(|_| f.copy(Type::U64, 0u64)).collect();
     let best_rest = f.copy(Type::U64, 0u64);
     f.while_(
-        // Two more digits hold what is carried out.
+        // Two more digits take the final carry.
         |f| f.setp(Compare::Lt, number, LIMBS + 2),
         |f| {
             let inside = f.setp(Compare::Lt, number, LIMBS);
@@ -143,7 +144,8 @@ pub(crate) fn read(f: &mut FunctionBuilder, at: Reg) -> Reg {
         },
     );
 
-    // 64 bits, the highest set, and whether any lies below; then the number of the highest, counted from 2^-1074.
+    // Leading 64 bits with the highest bit set, a flag for lower bits, and the position of the highest bit, counted
+    // from 2^-1074.
     let wide = f.shl(best[0], 32);
     let wide = f.or(wide, best[1]).view(Type::U64);
     let highest = f.convert(Type::U32, best[0]);
@@ -167,7 +169,7 @@ pub(crate) fn read(f: &mut FunctionBuilder, at: Reg) -> Reg {
         f.if_else(
             small,
             |f| {
-                // A whole number of the least subnormal: exact.
+                // An integer multiple of the smallest subnormal: exact.
                 let down = f.sub(63u32, place);
                 let bits = f.shr(leading, down);
                 f.assign(result, bits);

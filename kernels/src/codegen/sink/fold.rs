@@ -1,9 +1,9 @@
-//! From threads to the table: the words of a block's threads become one update per word and group.
+//! Merges threads into the table: the words of a block's threads become one update per word and group.
 //!
 //! ```text
-//!   shared   [group][word][thread]       warp w takes groups w, w + warps, …
+//!   shared   [group][word][thread]       warp w handles groups w, w + warps, …
 //!            Σ over threads: lane l reads threads l, l + 32, …; then five exchanges between lanes
-//!   table    one atomic per word and block, left out where the block has nothing to add
+//!   table    one atomic per word and block; skipped if the block has nothing to add
 //! ```
 
 use millpond_ptx::ast::{Space, Type};
@@ -15,7 +15,7 @@ use crate::tune;
 
 const WARPS: u32 = tune::AGGREGATE_THREADS / 32;
 
-/// Folds the bins of all threads into the table. Every thread of the block comes here.
+/// Folds the bins of all threads into the table. All threads of the block must call it.
 ///
 /// `bins` is the shared address of the first bin (U32), `groups` their number (U32), `table` the first record.
 pub(crate) fn fold(f: &mut FunctionBuilder, plan: &AggregatePlan, bins: Reg, groups: Reg, table: Reg) {
@@ -36,12 +36,12 @@ pub(crate) fn fold(f: &mut FunctionBuilder, plan: &AggregatePlan, bins: Reg, gro
     });
 }
 
-/// Neighbouring cells of one operation, those that threads have words of.
+/// Runs of consecutive cells with one operation, for cells with thread words.
 pub(super) fn runs(cells: &[Cell]) -> impl Iterator<Item = &[Cell]> {
     cells.chunk_by(|a, b| a.op == b.op).filter(|run| run[0].op.thread_words() > 0)
 }
 
-/// Folds cells of one operation: a loop over them when there are several, so that the text stays short.
+/// Folds cells of one operation; several cells are folded in a loop, to keep the text short.
 fn fold_run(f: &mut FunctionBuilder, run: &[Cell], bin: Reg, record: Reg, first_lane: Reg) {
     let op = run[0].op;
     let first = run[0].thread_word as i64 * BIN_WORD_STRIDE;
@@ -65,9 +65,10 @@ fn fold_run(f: &mut FunctionBuilder, run: &[Cell], bin: Reg, record: Reg, first_
     );
 }
 
-/// Folds one word of one group over the block's threads: `from` is this lane's first, `to` the cell in the table.
+/// Folds one word of one group over the block's threads: `from` is the address of this lane's first word, `to` the
+/// table's cell.
 fn fold_word(f: &mut FunctionBuilder, op: WordOp, from: Reg, to: Reg, first_lane: Reg) {
-    // A thread's whole sum is split before sums of several threads could leave 64 bits.
+    // A thread's sum is split before sums of several threads could exceed 64 bits.
     let words = match op {
         WordOp::AddSplit | WordOp::MaxWide => 2,
         _ => 1,
@@ -99,7 +100,7 @@ fn fold_word(f: &mut FunctionBuilder, op: WordOp, from: Reg, to: Reg, first_lane
             f.assign(distance, next);
         },
     );
-    // 0 changes nothing. The update is the first lane's.
+    // A word of 0 changes nothing. The first lane updates the table.
     if op == WordOp::AddSplit {
         for (i, &word) in total.iter().enumerate() {
             let some = f.setp(Compare::Ne, word, 0u64);
@@ -120,7 +121,7 @@ fn fold_word(f: &mut FunctionBuilder, op: WordOp, from: Reg, to: Reg, first_lane
     add_to_table(f, &plain(op, 0), &words, to, Some(update));
 }
 
-/// A cell at the very address that it is given.
+/// A cell at offset 0 of the given address.
 pub(super) fn plain(op: WordOp, table_word: u32) -> Cell {
     Cell { op, from: Contribution::One, valid: None, filter: None, table_word, thread_word: 0 }
 }
@@ -149,7 +150,7 @@ fn shuffle(f: &mut FunctionBuilder, word: Reg, distance: Reg) -> Reg {
     f.reinterpret(word.ty(), other)
 }
 
-/// A word that says "nothing yet".
+/// A word meaning "nothing yet".
 pub(crate) fn zero(f: &mut FunctionBuilder, ty: Type) -> Reg {
     if ty == Type::F64 { f.copy(ty, 0.0f64) } else { f.copy(ty, 0u64) }
 }

@@ -1,16 +1,19 @@
-//! A hash table of groups in device memory that several launches and streams fill at once.
+//! A hash table of groups in device memory; several launches and streams may fill it concurrently.
 //!
 //!   record   tag u32 | NULL mask u32 | key words | cells            slots: a power of two, linear probing
 //!   tag      0 empty ─ cas ─► claimed ─ keys written, release ─► ready       30 bits of hash above the two state bits
 //!
-//! Order     whoever reads a tag as ready (acquire) sees the keys. Cells are touched by atomics alone.
-//! Progress  a claimed slot with our hash is waited for by reading it again; its owner never waits for anyone.
-//! Room      the host keeps at least half of the slots free; if it fails to, `ErrorCode::TableFull` is raised, nothing hangs.
-//! Leftover  where rows may be left for later, no group is made beyond a limit: a row with a new key then sets its bit, touches
-//!           no cell, and comes again when the table has grown. Rows of groups that are there go on as ever.
-//! Parts     a table may be for one part of the keys only, by the top bits of the hash; rows of others are passed over.
-//! Texts     are a hash of their bytes and a view. The view is the first one that came with the text: what it leads to stays.
-//! After     keys of NULL are words of 0 and a bit in the mask, so NULL is a group like any other.
+//! Order     a thread that reads a tag as ready (acquire) sees the keys. Cells are only accessed by atomics.
+//! Progress  a thread polls a claimed slot with its own hash until it is ready; the slot's owner never waits.
+//! Room      the host keeps at least half of the slots free; otherwise `ErrorCode::TableFull` is raised, and no thread
+//!           hangs.
+//! Leftover  if rows may be deferred, no group is created beyond a limit: a row with a new key then sets its bit,
+//!           updates no cell, and is retried after the table has grown. Rows of existing groups are added as usual.
+//! Parts     a table may hold one part of the keys, selected by the top bits of the hash; rows of other parts are
+//!           skipped.
+//! Texts     are stored as a hash of their bytes and a view: that of the first row with the text. Its bytes must stay
+//!           allocated.
+//! NULL      keys are words of 0 and a bit in the mask, so NULL is a group like any other.
 
 use millpond_ptx::ast::{Space, Type};
 use millpond_ptx::build::{Address, Atomic, Callee, Compare, FunctionBuilder, Reg};
@@ -31,41 +34,41 @@ pub(crate) const NULLS: i64 = 4;
 /// Byte offset of the first key word in a record.
 pub(crate) const KEYS: i64 = 8;
 
-/// Registers of the table that stay the same for all rows.
+/// Registers of the table; equal for all rows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Table {
     pub control: Reg,
-    /// First record (U64).
+    /// Address of the first record (U64).
     pub records: Reg,
-    /// Number of slots less one (U32).
+    /// Number of slots minus one (U32).
     pub mask: Reg,
-    /// Where it is for one part of the keys: the number of parts less one, and the part (U32).
+    /// For a table of one part of the keys: the number of parts minus one, and the part (U32).
     pub part: Option<(Reg, Reg)>,
-    /// Groups that it may have (U64), where rows beyond may be left for later.
+    /// Maximum number of groups (U64), if rows beyond may be deferred.
     pub limit: Option<Reg>,
 }
 
-/// Where a key was found, or made room for.
+/// Result of finding or inserting a key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
     /// Address of the group's cells (U64).
     pub cells: Reg,
-    /// Whether there is one: a key of another part has none, nor one that found the table full.
+    /// False if the key belongs to another part, or if the table is full.
     pub found: Reg,
-    /// Its slot (U32).
+    /// Slot of the group (U32).
     pub slot: Reg,
-    /// The table was full. Raised here already unless the table has a limit.
+    /// True if the table was full. The error is already raised, unless the table has a limit.
     pub full: Reg,
 }
 
-/// How a key is found to be the one of a record with its hash.
+/// Comparison of a key with a record of equal hash.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Same<'a> {
     /// Word by word.
     Words,
-    /// The same; texts by [`text::comparison`].
+    /// Word by word, and texts by [`text::comparison`].
     Texts(&'a Callee),
-    /// Never: each key comes once.
+    /// Never equal: each key occurs once.
     Never,
 }
 
@@ -75,7 +78,7 @@ impl<'a> Same<'a> {
     }
 }
 
-/// Where the words of each key begin, with the key's lane.
+/// Index of each key's first word, with the key's lane.
 fn places(plan: &AggregatePlan) -> Vec<(usize, Lane)> {
     let mut at = 0;
     let place = |key: &KeyPlan| {
@@ -85,7 +88,7 @@ fn places(plan: &AggregatePlan) -> Vec<(usize, Lane)> {
     plan.keys.iter().map(place).collect()
 }
 
-/// Whether a record with the tag of these keys holds others (`None`: it cannot). `load` reads a word of it.
+/// True if a record with an equal tag holds different keys (`None`: it cannot). `load` reads a word of the record.
 fn differs(
     f: &mut FunctionBuilder,
     plan: &AggregatePlan,
@@ -109,7 +112,7 @@ fn differs(
     }
     let mut texts = Vec::new();
     for (at, lane) in places(plan) {
-        // Texts of one hash, length and beginning may still lie in two places.
+        // Texts with equal hash, length and prefix may still be stored at two addresses.
         let plain = match lane {
             Lane::Text => {
                 texts.push(at + 1);
@@ -137,14 +140,14 @@ fn differs(
     Some(so_far)
 }
 
-/// A hash of the key words (U64): every bit of it depends on every bit of them.
+/// A hash of the key words (U64): every bit depends on every input bit.
 fn hash(f: &mut FunctionBuilder, plan: &AggregatePlan, words: &[Reg], nulls: Option<Reg>) -> Reg {
-    // Multipliers and shifts of the finaliser of MurmurHash3, by Austin Appleby.
+    // Multipliers and shifts of MurmurHash3's finalizer, by Austin Appleby.
     let mut state = match nulls {
         Some(nulls) => f.convert(Type::U64, nulls),
         None => f.copy(Type::U64, 0x9e37_79b9_7f4a_7c15u64),
     };
-    // Of a text its own hash is enough, and says the same wherever the text lies.
+    // A text contributes its own hash, which does not depend on its address.
     let hashed =
         places(plan).into_iter().flat_map(|(at, lane)| if lane == Lane::S128 { at..at + 2 } else { at..at + 1 });
     for word in hashed.map(|word| words[word]) {
@@ -158,10 +161,10 @@ fn hash(f: &mut FunctionBuilder, plan: &AggregatePlan, words: &[Reg], nulls: Opt
     f.xor(mixed, high)
 }
 
-/// Bits of the hash's upper word below those that say to which part a key belongs: tags and slots hardly use those.
+/// Number of bits below the part bits in the hash's upper word: tags and slots hardly use the part bits.
 const PART_SHIFT: u32 = u32::BITS - tune::MAX_KEY_PARTS.trailing_zeros();
 
-/// The group with these keys: found, or made.
+/// Finds or creates the group with these keys.
 pub(crate) fn find_or_insert(
     f: &mut FunctionBuilder,
     plan: &AggregatePlan,
@@ -221,7 +224,7 @@ pub(crate) fn find_or_insert(
         if table.limit.is_some() {
             f.break_if(full);
         }
-        // Lost the race for an empty slot, or somebody is still writing a key of our hash: look again.
+        // Lost the race for an empty slot, or another thread is still writing a key with this hash: read again.
         let pending = f.setp(Compare::Eq, tag, claimed);
         let again = f.or(empty, pending);
         f.continue_if(again);
@@ -259,18 +262,18 @@ pub(crate) fn find_or_insert(
     Entry { cells, found, slot, full }
 }
 
-/// Where rows are noted that found the table full.
+/// Notes of rows that found the table full.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Leftover {
     control: Reg,
-    /// Address of the count of such rows, with their bits behind it (U64); 0 where none may be left.
+    /// Address of the count of such rows, followed by their bits (U64); 0 if no row may be deferred.
     address: Reg,
-    /// Whether only rows with a bit are taken.
+    /// True if only noted rows are processed.
     again: Reg,
 }
 
 impl Leftover {
-    /// Declares the parameters and reads them; also the limit of the table (U64).
+    /// Declares and reads the parameters; also returns the limit of the table (U64).
     pub fn new(f: &mut FunctionBuilder, params: &mut ParamList, control: Reg) -> (Leftover, Reg) {
         let mut read = |f: &mut FunctionBuilder, slot: Slot, ty: Type| {
             let param = params.declare(f, slot, ty);
@@ -283,7 +286,7 @@ impl Leftover {
         (Leftover { control, address, again }, limit)
     }
 
-    /// Whether row `row` (U32) is to be taken now.
+    /// True if row `row` (U32) is to be processed by this launch.
     pub fn wants(&self, f: &mut FunctionBuilder, row: Reg) -> Reg {
         let wanted = f.constant_pred(true);
         f.if_(self.again, |f| {
@@ -295,7 +298,7 @@ impl Leftover {
         wanted
     }
 
-    /// Notes what became of row `row`.
+    /// Updates the notes for row `row`: sets its bit if the table was full, clears it if a retry found the group.
     pub fn note(&self, f: &mut FunctionBuilder, row: Reg, entry: Entry) {
         f.if_(entry.full, |f| {
             let may = self.count(f);
@@ -312,7 +315,7 @@ impl Leftover {
         });
     }
 
-    /// Counts what found the table full; an error where nothing may be left. Returns whether something may.
+    /// Counts a row that found the table full; raises an error if rows may not be deferred. Returns whether they may.
     pub fn count(&self, f: &mut FunctionBuilder) -> Reg {
         let may = f.setp(Compare::Ne, self.address, 0u64);
         f.guarded(may, true, |f| f.reduce(Atomic::Add, Space::Global, Type::U64, self.address, 1u64));
@@ -321,7 +324,7 @@ impl Leftover {
         may
     }
 
-    /// The word with the bit of row `row`, and the bit (B32).
+    /// Word that holds the bit of row `row`, and the bit (B32).
     fn bit(&self, f: &mut FunctionBuilder, row: Reg) -> (Address, Reg) {
         let word = f.shr(row, 5);
         let word = f.element(self.address, word, 4);
@@ -332,7 +335,7 @@ impl Leftover {
     }
 }
 
-/// Whether the record at `record` holds a group. For launches that run after the table was filled.
+/// True if the record at `record` holds a group. Only for launches after the table is complete.
 pub(crate) fn is_ready(f: &mut FunctionBuilder, record: Reg) -> Reg {
     let tag = f.load(Space::Global, Type::U32, record);
     let state = f.and(tag, READY);

@@ -3,9 +3,10 @@
 //!   dense    code = ((k0 − low0) · codes1 + (k1 − low1)) · codes2 + …         NULL is a key's last code
 //!   words    one 64-bit word per key (two for 128 bits), 0 for NULL, and a mask of NULLs beside the tag
 //!
-//! Texts    are always words: those of `text::key_words`.
-//! Floats   are their bits, so that NaNs of other signs or payloads are other keys, but −0.0 is 0.0: as DataFusion groups them.
-//! Ranges   lows and numbers of codes are parameters: other ranges are the same kernel.
+//! Texts    are always words, those of `text::key_words`.
+//! Floats   are compared by their bits, so that NaNs of different sign or payload differ, but −0.0 is 0.0: as in
+//!          DataFusion.
+//! Ranges   lowest values and numbers of codes are parameters: other ranges use the same kernel.
 
 use millpond_ptx::ast::Type;
 use millpond_ptx::build::{Compare, FunctionBuilder, Reg};
@@ -18,7 +19,7 @@ use crate::codegen::params::{ParamList, Slot};
 use crate::codegen::text;
 use crate::codegen::value::{CodegenError, Emit, Value};
 
-/// Parameters of one key, each U32 unless an emit asks for a whole low.
+/// Parameters of one key, each U32; in an emit, `low` is U64.
 struct DenseKeyParams {
     low: Reg,
     /// The code of NULL.
@@ -27,7 +28,7 @@ struct DenseKeyParams {
     codes: Reg,
 }
 
-/// Parameters of the dense code, read once.
+/// Parameters of the dense code, in registers.
 pub(crate) struct DenseParams {
     keys: Vec<DenseKeyParams>,
 }
@@ -53,7 +54,7 @@ impl DenseParams {
         DenseParams { keys: keys.collect() }
     }
 
-    /// The code of `keys` (U32), and whether each of them lies in its range.
+    /// Computes the code of `keys` (U32), and whether each key is in its range.
     pub(crate) fn code(
         &self,
         emit: &mut Emit<'_>,
@@ -66,7 +67,7 @@ impl DenseParams {
         for (&key, &DenseKeyParams { low, null, codes }) in keys.iter().zip(&self.keys) {
             let value = expressions.value(emit, leaves, key)?;
             let f = &mut *emit.f;
-            // Arithmetic modulo 2^32: the difference is below 2^32, so the low halves give it exactly.
+            // Modulo 2^32: the difference is below 2^32, so the low halves give it exactly.
             let bits = match value.lane {
                 Lane::Pred => truth_bit(f, value.low),
                 Lane::S32 | Lane::U32 => value.low.view(Type::U32),
@@ -96,7 +97,7 @@ impl DenseParams {
         Ok((code, inside))
     }
 
-    /// The keys of code `code` (U32): what [`Self::code`] was given, without validity of its own where never NULL.
+    /// Decodes `code` (U32) to the keys that [`Self::code`] encoded; keys that are never NULL have no validity.
     pub(crate) fn split(&self, f: &mut FunctionBuilder, plan: &AggregatePlan, code: Reg) -> Vec<Value> {
         let mut rest = code;
         let mut values = Vec::new();
@@ -134,7 +135,7 @@ fn from_difference(f: &mut FunctionBuilder, key: &KeyPlan, difference: Reg, low:
     Value { lane: key.lane, low: register, high: None, valid: None }
 }
 
-/// `keys` as words, and the mask of NULLs (`None`: no key is nullable).
+/// Encodes `keys` as words, with the mask of NULLs (`None`: no key is nullable).
 pub(crate) fn words(
     emit: &mut Emit<'_>,
     leaves: &mut RowLeaves<'_>,
@@ -189,7 +190,7 @@ pub(crate) fn words(
     Ok((words, nulls))
 }
 
-/// A float's bits, those of 0.0 for -0.0.
+/// Bits of a float, with -0.0 replaced by 0.0.
 pub(crate) fn canonical(f: &mut FunctionBuilder, value: Reg, bits: Type) -> Reg {
     let own = f.reinterpret(bits, value);
     let is_zero =
@@ -197,14 +198,14 @@ pub(crate) fn canonical(f: &mut FunctionBuilder, value: Reg, bits: Type) -> Reg 
     f.select(is_zero, 0u64, own).view(bits)
 }
 
-/// A value from its words.
+/// Decodes a value from its words.
 pub(crate) fn from_words(f: &mut FunctionBuilder, lane: Lane, words: &[Reg]) -> Value {
     let mut high = None;
     let low = match lane {
         Lane::Pred => f.setp(Compare::Ne, words[0], 0u64),
         Lane::S32 | Lane::U32 => f.convert(lane_type(lane), words[0]),
         Lane::S64 | Lane::U64 => words[0].view(lane_type(lane)),
-        // As it is stored: the two words of its view.
+        // A text in stored form: the two words of its view.
         Lane::Text => {
             high = Some(words[2].view(Type::S64));
             words[1]

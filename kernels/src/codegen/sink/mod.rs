@@ -1,8 +1,8 @@
-//! Sinks: what becomes of the rows that pass the filters.
+//! Sinks: destinations of the rows that pass the filters.
 //!
 //!   materialise   compact ─ write                 rows to dense columns, in order
 //!   aggregate     cells ─ keys ─ accumulate ─ runs │ fold │ block │ hash       rows to words of groups
-//!   table         rows by number to slots by key                 (a join's build side)
+//!   table         rows by number to slots by key                 (build side of a join)
 //!   emit          a table of groups to dense columns, through compact and write
 
 pub(crate) mod accumulate;

@@ -1,16 +1,17 @@
-//! Rows of one group in a warp become one update of the table.
+//! Combines rows of one group in a warp into one update of the table.
 //!
 //! ```text
 //!   lane    0  1  2  3  4  5  6  7            group   7  7  7  2  7  9  9  2
-//!   peers   0 ► 1 ► 2 ► 4     3 ► 7     5 ► 6          each lane knows the next one of its group
-//!   words   add what the next lane has, then what the one after its next has, …      five turns at most
-//!   update  lanes 0, 3 and 5, the first of their groups: 3 instead of 8
+//!   peers   0 ► 1 ► 2 ► 4     3 ► 7     5 ► 6          each lane knows the next lane of its group
+//!   words   add the words of the next lane, then those of the lane after its next, …     at most five rounds
+//!   update  lanes 0, 3 and 5, the first of their groups: 3 updates instead of 8
 //! ```
 //!
-//! When     enough neighbours are of one group: input clustered by its key, pairs of one row of a join, a key that most rows have.
-//!          Otherwise every lane updates for itself, and all that was lost is a shuffle and a vote.
-//! Lanes    those that came here together, whichever they are: rows that a filter left out are no gap.
-//! Order    sums of floats come in another order than without; everything else does not know of one.
+//! When     enough neighbouring lanes are of one group: input clustered by the key, matches of one row of a join, a key
+//!          that most rows have. Otherwise every lane updates the table itself; the cost is one shuffle and one vote.
+//! Lanes    the lanes that are active together: rows that a filter dropped are not gaps.
+//! Order    sums of floats are added in another order than without this; all other operations are independent of the
+//!          order.
 //! After    list ranking by pointer jumping, Wyllie 1979.
 
 use millpond_ptx::ast::Type;
@@ -22,22 +23,22 @@ use super::fold::zero;
 use crate::codegen::ir::Regime;
 use crate::tune;
 
-/// "No further lane of this group".
+/// Marks the last lane of a group.
 const NONE: u32 = 32;
 
-/// Whether rows of `plan` are put together: where they go to a table, and all that they bring can be added up beside it.
+/// True if rows of `plan` are combined: they go to a table, and all contributions of a row have thread words.
 pub(crate) fn apply_to(plan: &AggregatePlan) -> bool {
     let table = matches!(plan.regime, Regime::Block | Regime::Direct | Regime::Hash);
     table && plan.thread_words <= tune::RUN_WORDS && plan.cells.iter().all(|cell| cell.op.thread_words() > 0)
 }
 
-/// Registers for what one row brings to each cell, "nothing" at first.
+/// Registers for one row's contribution to each cell, initially "nothing".
 pub(crate) fn words(f: &mut FunctionBuilder, plan: &AggregatePlan) -> Vec<Vec<Reg>> {
     let cell = |cell: &Cell| (0..cell.op.thread_words()).map(|_| zero(f, word_type(cell.op))).collect();
     plan.cells.iter().map(cell).collect()
 }
 
-/// Adds `words` of this lane's row to the cells at `place`, those of the table's record number `group` (U32).
+/// Adds `words` of this lane's row to the cells at `place`, in the table's record number `group` (U32).
 pub(crate) fn update(f: &mut FunctionBuilder, plan: &AggregatePlan, words: &[Vec<Reg>], group: Reg, place: &Place) {
     let mask = f.raw("activemask.b32", &[Type::B32], &[])[0];
     let below = f.special("%lanemask_lt");
@@ -51,7 +52,7 @@ pub(crate) fn update(f: &mut FunctionBuilder, plan: &AggregatePlan, words: &[Vec
         f.setp_into(updates, Compare::Eq, before.view(Type::U32), 0u32);
         let above = f.special("%lanemask_gt");
         let above = f.and(peers, above);
-        // The lowest bit's number; 32 where there is none, as it happens.
+        // Index of the lowest bit; 32 if there is none, which equals `NONE`.
         let reversed = f.brev(above);
         let next = f.clz(reversed).view(Type::U32);
         f.while_(
@@ -61,7 +62,7 @@ pub(crate) fn update(f: &mut FunctionBuilder, plan: &AggregatePlan, words: &[Vec
             },
             |f| {
                 let more = f.setp(Compare::Ne, next, NONE);
-                // Whoever has no next reads its own, and does nothing with it.
+                // A lane without a next lane reads its own value and ignores it.
                 let own = f.lane();
                 let from = f.select(more, next, own);
                 for (cell, own) in plan.cells.iter().zip(words) {
@@ -77,7 +78,7 @@ pub(crate) fn update(f: &mut FunctionBuilder, plan: &AggregatePlan, words: &[Vec
         );
     });
     for (cell, words) in plan.cells.iter().zip(words) {
-        // 0 changes nothing.
+        // A word of 0 changes nothing.
         let some = match cell.op {
             WordOp::AddFloat => f.setp(Compare::NeOrNan, words[0], 0.0f64),
             _ => {
@@ -91,7 +92,7 @@ pub(crate) fn update(f: &mut FunctionBuilder, plan: &AggregatePlan, words: &[Vec
     }
 }
 
-/// How many lanes of `mask` are of the group of the lane before them (U32).
+/// Number of lanes of `mask` whose previous active lane is of their group (U32).
 fn neighbours(f: &mut FunctionBuilder, group: Reg, mask: Reg, below: Reg) -> Reg {
     let first = f.setp(Compare::Eq, below.view(Type::U32), 0u32);
     let before = f.raw("bfind.u32", &[Type::U32], &[below.into()])[0];
@@ -105,7 +106,7 @@ fn neighbours(f: &mut FunctionBuilder, group: Reg, mask: Reg, below: Reg) -> Reg
     f.popc(lanes).view(Type::U32)
 }
 
-/// The value of another lane among those of `mask`.
+/// Value of another lane in `mask`.
 fn shuffle(f: &mut FunctionBuilder, value: Reg, lane: Reg, mask: Reg) -> Reg {
     let operands = [value.into(), lane.into(), Operand::Integer(31), mask.into()];
     f.raw("shfl.sync.idx.b32", &[Type::B32], &operands)[0].view(value.ty())

@@ -1,14 +1,14 @@
-//! Puts the keys of a build side into a join table. Where lists are asked for, `cuda/join.cu` then makes them.
+//! Inserts the keys of a build side into a join table. If lists are needed, `cuda/join.cu` builds them afterwards.
 //!
 //! ```text
-//!   pipeline   row ──► its key's slot: taken by the first row that comes, the key's leader        scratch[row] = leader
+//!   pipeline   row ──► slot of its key: the first row takes it and becomes the key's leader      scratch[row] = leader
 //!   count      leader: rows += 1
 //!   allot      leader with rows ──► end = listed                                                  listed += rows
 //!   place      list[end++] = row
 //! ```
 //!
-//! Skew      rows of a key that is there only read its slot; nobody waits for anybody.
-//! Order     which row leads, and the order of a key's rows, are as it comes.
+//! Skew      rows of an existing key only read its slot; no thread waits for another.
+//! Order     the choice of the leader, and the order of a key's rows, are unspecified.
 //! Rows      that a filter drops, or with a NULL that equals nothing, keep the scratch word "none" and are in no list.
 
 use millpond_ptx::ast::{Space, Type};
@@ -23,17 +23,17 @@ use crate::codegen::params::{ParamList, Slot};
 use crate::codegen::slots;
 use crate::codegen::value::{CodegenError, Emit};
 
-/// What the building kernel keeps in registers.
+/// State of the building kernel, in registers.
 pub(crate) struct TableBuild {
     plan: JoinPlan,
     table: TableRegisters,
     control: Reg,
-    /// Where the leader of each row goes, if anybody asks.
+    /// Address of the leaders of the rows, if lists are needed.
     leaders: Option<Reg>,
 }
 
 impl TableBuild {
-    /// Declares the parameters and reads them; `control` is the address of the table's allocation.
+    /// Declares and reads the parameters; `control` is the address of the table's allocation.
     pub(crate) fn new(
         module: &mut ModuleBuilder,
         f: &mut FunctionBuilder,
@@ -54,7 +54,7 @@ impl TableBuild {
         Ok(TableBuild { plan, table, control, leaders })
     }
 
-    /// Puts the key of row `row` (U32), which has passed, into the table.
+    /// Inserts the key of row `row` (U32), which has passed the filters, into the table.
     pub(crate) fn add_row(
         &self,
         emit: &mut Emit<'_>,

@@ -1,4 +1,4 @@
-//! Output columns: their places in the output allocation, and the code that stores a value there.
+//! Output columns: their location in the output allocation, and the code that stores a value.
 //!
 //!   output allocation   control │ tile status │ bitmaps │ values
 //!                       └──────── zeroed ─────────────┘
@@ -17,25 +17,25 @@ use crate::codegen::value::Value;
 /// Registers of the output columns.
 pub(crate) struct Outputs {
     columns: Vec<OutputRegisters>,
-    /// Addresses of all bitmaps, in the order of their flags.
+    /// Addresses of all bitmaps, in the order of the flags.
     bitmaps: Vec<Reg>,
 }
 
 struct OutputRegisters {
     physical: Physical,
-    /// Address of the values; booleans have a flag instead.
+    /// Address of the values; `None` for booleans, which have a flag instead.
     values: Option<Reg>,
     value_flag: Option<usize>,
     valid_flag: Option<usize>,
 }
 
-/// The flags of one row: a register per 32 of them.
+/// Flags of one row: a register per 32 flags.
 pub(crate) struct Flags {
     registers: Vec<Reg>,
 }
 
 impl Outputs {
-    /// Declares the columns' parameters and reads them; `base` is the output allocation's address.
+    /// Declares and reads the columns' parameters; `base` is the output allocation's address.
     pub(crate) fn new(f: &mut FunctionBuilder, params: &mut ParamList, base: Reg, types: &[Ty]) -> Outputs {
         let mut columns = Vec::new();
         let mut bitmaps = Vec::new();
@@ -64,12 +64,13 @@ impl Outputs {
         !self.bitmaps.is_empty()
     }
 
-    /// Flags of a row, all unset.
+    /// Cleared flags for a row.
     pub(crate) fn flags(&self, f: &mut FunctionBuilder) -> Flags {
         Flags { registers: (0..self.bitmaps.len().div_ceil(32)).map(|_| f.copy(Type::U32, 0u32)).collect() }
     }
 
-    /// Stores column `i` (as [`Expressions::stored`](crate::codegen::expr::Expressions::stored) gives it) of output row `index` (U64), and sets its flags.
+    /// Stores a value, in the form of [`Expressions::stored`](crate::codegen::expr::Expressions::stored), as column `i`
+    /// of output row `index` (U64), and sets its flags.
     pub(crate) fn store(&self, f: &mut FunctionBuilder, i: usize, value: Value, index: Reg, flags: &Flags) {
         let column = &self.columns[i];
         if let Some(flag) = column.valid_flag {
@@ -91,14 +92,14 @@ impl Outputs {
         }
     }
 
-    /// Writes the flags of all rows that the block keeps. Every thread of the block comes here.
+    /// Writes the flags of all rows that the block keeps. All threads of the block must call it.
     pub(crate) fn write_flags(&self, f: &mut FunctionBuilder, compaction: &Compaction, places: &Places, flags: &Flags) {
         for (bitmaps, &register) in self.bitmaps.chunks(32).zip(&flags.registers) {
             compaction.write_flags(f, places, register, bitmaps);
         }
     }
 
-    /// Writes the flags of the only row of the output. One thread comes here.
+    /// Writes the flags of the only row of the output. Exactly one thread must call it.
     pub(crate) fn write_single_flags(&self, f: &mut FunctionBuilder, flags: &Flags) {
         for (i, &bitmap) in self.bitmaps.iter().enumerate() {
             let bit = f.bfe(flags.registers[i / 32], i as u32 % 32, 1u32);
@@ -106,7 +107,8 @@ impl Outputs {
         }
     }
 
-    /// Writes the flags of 32 neighbouring rows, the first of which is output row `first` (U64). The whole warp comes here.
+    /// Writes the flags of 32 consecutive rows, the first of which is output row `first` (U64). The whole warp must
+    /// call it.
     pub(crate) fn write_dense_flags(&self, f: &mut FunctionBuilder, first: Reg, first_lane: Reg, flags: &Flags) {
         for (i, &bitmap) in self.bitmaps.iter().enumerate() {
             let bit = f.and(flags.registers[i / 32], 1u32 << (i % 32));
@@ -118,7 +120,7 @@ impl Outputs {
 }
 
 impl Flags {
-    /// Sets flag `flag` where `when` holds (`None`: always).
+    /// Sets flag `flag` if `when` is true (`None`: always).
     fn set(&self, f: &mut FunctionBuilder, flag: usize, when: Option<Reg>) {
         let register = self.registers[flag / 32];
         let with = f.or(register, 1u32 << (flag % 32)).view(Type::U32);

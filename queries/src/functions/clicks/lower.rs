@@ -1,11 +1,12 @@
-//! Functions of clicks in the kernels' language: what is kept of the rows, and how the next segment makes rows of what was found.
+//! Lowering of the click functions: the kept columns, and the stage that expands results to rows.
 //!
 //! ```text
-//!   kept      the columns of the rows that have a key                 first segment
-//!   found     (row number, session) │ (place, number of rows)         what its run gives, see run.rs
-//!   looked up the kept columns by row number; the order by place      second segment
+//!   kept      columns of the rows that have a key                     first segment
+//!   found     (row number, session) │ (position, number of rows)      result of its run, see run.rs
+//!   lookups   kept columns by row number; the order by position       second segment
 //!
-//!   earlier rows of place p     order[p - 1], order[p - 2], …         pairs of place p     order[p] with order[p + 1], order[p + 2], …
+//!   earlier rows of position p     order[p - 1], order[p - 2], …
+//!   pairs of position p            order[p] with order[p + 1], order[p + 2], …
 //! ```
 
 use std::sync::Arc;
@@ -33,15 +34,15 @@ use millpond::reason::Reason;
 use super::super::Function;
 use super::{Asked, given, run};
 
-/// Row numbers, places, and what is counted of rows: from 0 to one less than there may be rows.
+/// Range of row numbers, positions and row counts: 0 to the maximum number of rows minus one.
 const NUMBERS: Range = Range { low: 0, high: MAX_EXTENT_ROWS as i128 - 1 };
 
-/// What the sink keeps, for its run and for the stage that reads what it gives.
+/// Lowered form of the sink, for its run and for the stage that reads its result.
 #[derive(Debug, Clone)]
 pub(super) struct LoweredClicks {
     /// The kept columns.
     pub columns: Vec<ColumnInfo>,
-    /// What sorts the rows: positions among them.
+    /// Sort keys, as positions in `columns`.
     pub sorted: Vec<SortedBy>,
 }
 
@@ -50,12 +51,12 @@ impl Asked {
         Reason::ExprUnsupported { expr: self.function.sql_name().into(), why: error.to_string() }
     }
 
-    /// The columns that are kept, by their places in the input; all if `None`.
+    /// Positions in the input of the kept columns; all columns if `None`.
     fn selection(&self) -> Option<&[usize]> {
         matches!(self.function, Function::BasketPairs).then_some(self.columns.as_slice())
     }
 
-    /// The function's columns, by their places among those that are kept.
+    /// Positions of the function's columns among the kept columns.
     pub fn kept(&self) -> Vec<usize> {
         match self.selection() {
             Some(columns) => (0..columns.len()).collect(),
@@ -63,7 +64,7 @@ impl Asked {
         }
     }
 
-    /// How many of the function's columns, from the first on, have a value in every row that is kept.
+    /// Number of the function's first columns that are not NULL in any kept row.
     fn num_present(&self) -> usize {
         match self.function {
             Function::LastBefore { keys, .. } => keys,
@@ -71,7 +72,7 @@ impl Asked {
         }
     }
 
-    /// The column, among the function's, that is a time.
+    /// Index of the time column among the function's columns.
     fn time(&self) -> Option<usize> {
         match self.function {
             Function::Sessionize { keys, .. } | Function::LastBefore { keys, within: Some(_), .. } => Some(keys),
@@ -80,10 +81,10 @@ impl Asked {
     }
 }
 
-/// What the device knows of the columns that the function gives.
+/// Lowered form of the function's result columns.
 ///
 /// # Errors
-/// Why the device cannot.
+/// The reason why the function stays on the CPU.
 pub(super) fn judge(
     asked: &Asked,
     input: &[ColumnInfo],
@@ -96,7 +97,7 @@ pub(super) fn judge(
     Ok(given(asked, &columns.collect::<Result<Vec<_>, Reason>>()?))
 }
 
-/// The columns that are kept; `filters` gets what keeps their rows.
+/// The kept columns; their row filters are added to `filters`.
 fn rows(asked: &Asked, lowering: &mut Lowering<'_>, scope: &Scope, filters: &mut Vec<NodeId>) -> Result<Scope, Reason> {
     if asked.columns.len() > tune::SORT_FEW_KEYS as usize {
         let why = format!("it has more than {} columns to look at", tune::SORT_FEW_KEYS);
@@ -125,7 +126,7 @@ fn rows(asked: &Asked, lowering: &mut Lowering<'_>, scope: &Scope, filters: &mut
     Ok(Scope::new(columns))
 }
 
-/// Keeps the rows, and finds what is asked when all are there.
+/// Keeps the rows, and runs the function after the last one.
 #[derive(Debug)]
 pub(super) struct ClicksSink {
     pub asked: Arc<Asked>,
@@ -148,7 +149,7 @@ impl Sink for ClicksSink {
         });
         let details = Arc::new(LoweredClicks { sorted: by.collect(), columns });
         let number = |name| number_column(name, Ty::new(Repr::U32).within(NUMBERS.low, NUMBERS.high));
-        // The kernel writes the kept columns; the run gives what it has found in them.
+        // The kernel writes the kept columns; the run returns the results over them.
         let found = match asked.function {
             Function::Sessionize { .. } => vec![number("row"), number("session")],
             _ => vec![number("place"), number("number of rows")],
@@ -161,7 +162,7 @@ impl Sink for ClicksSink {
     }
 }
 
-/// Nothing is known of the rows before the last one is there.
+/// Run of a [`ClicksSink`]: no result before the last row.
 struct ClicksRun {
     asked: Arc<Asked>,
 }
@@ -181,13 +182,13 @@ impl SinkRun for ClicksRun {
     }
 }
 
-/// A whole number of rows as a column of the result, from `low` on.
+/// A result column of integers from `low` on.
 pub(super) fn number(low: i128) -> ColumnInfo {
     let ty = Ty::new(Repr::I64).within(low, NUMBERS.high + low);
     ColumnInfo::new(String::new(), DataType::Int64, Form::Plain(ty))
 }
 
-/// Makes rows of what a [`ClicksSink`] has found.
+/// Expands the results of a [`ClicksSink`] to rows.
 #[derive(Debug)]
 pub(super) struct ClicksStage {
     pub asked: Arc<Asked>,
@@ -226,7 +227,7 @@ impl Stage for ClicksStage {
 }
 
 impl ClicksStage {
-    /// A row of the several that a place becomes.
+    /// One of the rows that a position expands to.
     fn expanded(&self, lowering: &mut Lowering<'_>, kept: &[ColumnInfo]) -> Result<Scope, Reason> {
         let e = |e: GraphError| self.asked.refused(&e);
         let place = lowering.scope().column(0)?.node;
@@ -256,13 +257,13 @@ impl ClicksStage {
         Ok(self.named(columns))
     }
 
-    /// A number of rows as the result has it.
+    /// A row count in the type of the result.
     fn whole(&self, lowering: &mut Lowering<'_>, number: NodeId) -> Result<Value, Reason> {
         let node = lowering.graph.convert(number, Repr::I64, Overflow::Wrap).map_err(|e| self.asked.refused(&e))?;
         Ok(Value { node, data_type: DataType::Int64, dictionary: None })
     }
 
-    /// The columns under the names of the result.
+    /// The columns with the names of the result.
     fn named(&self, columns: Vec<Value>) -> Scope {
         let named = columns.into_iter().zip(self.asked.schema.fields()).map(|(value, field)| {
             let data_type = value.data_type.clone();
@@ -272,7 +273,7 @@ impl ClicksStage {
     }
 }
 
-/// Columns of row `row`, which lie beside what was found from number `first` on.
+/// Looks up columns of row `row`; their lookup tables start at column `first`.
 fn looked_up(
     lowering: &mut Lowering<'_>,
     columns: &[ColumnInfo],

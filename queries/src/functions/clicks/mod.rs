@@ -1,22 +1,23 @@
-//! Sessions, pairs and earlier rows on the device.
+//! Device forms of sessions, pairs and earlier rows.
 //!
 //! ```text
 //!   BasketPairsExec: [basket@0, item@1]            DeviceBasketPairsExec: [basket@0, item@1]
 //!     SortExec: basket, item                         UploadExec
-//!       RepartitionExec: Hash(basket)                  …        the operator sorts by itself: what sorts and parts rows below it
-//!         …                                                     is there for the CPU's, and vanishes
+//!       RepartitionExec: Hash(basket)                  …        the operator sorts by itself: the sort and the
+//!         …                                                     repartition for the CPU form are removed
 //!
-//!   segment      rows ─► columns, kept ─► all there: one sort, then kernels over the order      (run.rs)
-//!   the next     places ─► columns, looked up by row number ─► …                                 (lower.rs)
-//!                  └─ a place of several rows is expanded, some rows at a time, as the rows of a join are
+//!   segment      rows ─► kept columns ─► after the last row: one sort, then kernels over the order      (run.rs)
+//!   the next     positions ─► columns by lookup of row numbers ─► …                                     (lower.rs)
+//!                  └─ a position with several rows is expanded in steps, like the matches of a join
 //! ```
 //!
-//! NULL       rows without a key, and what else the CPU's functions drop, do not reach the sort.
-//! Order      that of the sort: sessions and pairs promise it, earlier rows promise none.
-//! Memory     the rows once more as one, their order, and up to 24 bytes a row while they are sorted. Pairs are never there all at once.
-//! Waits      of pairs and earlier rows: for the number of places, and for the number of rows that they become.
-//! On the CPU keys and columns without a device form, more than 16 keys, times of unsigned 64-bit integers that may exceed BIGINT: that
-//!            is an error, which the CPU's functions raise.
+//! NULL       rows without a key, and the other rows that the CPU form drops, are filtered before the sort.
+//! Order      of the sort: sessions and pairs have this order, earlier rows have none.
+//! Memory     a concatenated copy of the rows, their order, and up to 24 bytes per row during the sort. Pairs are never
+//!            materialized as a whole.
+//! Waits      for the number of positions and the number of result rows; not for sessions.
+//! On the CPU keys and columns without a device form, more than 16 keys, unsigned 64-bit times that may exceed BIGINT,
+//!            which are an error of the CPU form.
 //! Stands for SessionizeExec, BasketPairsExec, LastBeforeExec.
 
 mod lower;
@@ -43,7 +44,7 @@ use super::device::node::DeviceRelationExec;
 use super::{Function, RelationExec};
 use lower::{ClicksSink, ClicksStage};
 
-/// What is asked of the rows: the function, where its columns are, and the columns that it gives.
+/// A call: the function, its input columns, and its result columns.
 #[derive(Debug, Clone, PartialEq)]
 struct Asked {
     function: Function,
@@ -57,12 +58,12 @@ impl Asked {
     }
 }
 
-/// The functions of clicks.
+/// Whether this is one of the three click functions.
 fn follows_clicks(function: &Function) -> bool {
     matches!(function, Function::Sessionize { .. } | Function::BasketPairs | Function::LastBefore { .. })
 }
 
-/// Where the three functions are placed, and how they become segments.
+/// Placement of the three functions, and their segments.
 #[derive(Debug)]
 pub(crate) struct Clicks;
 
@@ -85,8 +86,9 @@ impl DeviceOperator for Clicks {
     }
 }
 
-/// The function over its input in any order, if the device can; otherwise the CPU's over the order that it counts on. So it is, too, where
-/// a plan whose orders were lost and made again was refused: the CPU's function keeps orders that no one border can tell of together.
+/// Places the function on the device over its input in any order if possible, else on the CPU over its required order.
+/// The CPU form is also used if the plan was rejected after its orders were restored: it keeps several orders at once,
+/// which one border node cannot express.
 fn place(node: &Arc<dyn ExecutionPlan>, relation: &RelationExec, to: &Placing<'_>) -> Result<Placed> {
     let Some(input) = node.children().first().copied() else { return to.stay(node, vec![], None) };
     let mut refused = Some(Reason::OrderKept { node: node.name().to_string() });
@@ -103,7 +105,7 @@ fn place(node: &Arc<dyn ExecutionPlan>, relation: &RelationExec, to: &Placing<'_
     to.stay(node, vec![child], refused)
 }
 
-/// The function on the device, over `input`.
+/// The device form over `input`, or the reason against it.
 fn judge(
     node: &Arc<dyn ExecutionPlan>,
     relation: &RelationExec,
@@ -126,8 +128,8 @@ fn judge(
     if sorted { Ok(tree) } else { to.restore_order(node, tree) }
 }
 
-/// Whether the rows come in `order`, by the way in which they are found: pairs by all columns, sessions by keys and time. In a key the
-/// session grows with the time.
+/// Whether the device form returns rows in `order`: pairs by all columns, sessions by keys and time. Within a key the
+/// session number grows with time.
 fn gives(asked: &Asked, order: &LexOrdering) -> bool {
     let columns = order.iter().map(|by| {
         let ascending = !by.options.descending;
@@ -171,7 +173,7 @@ impl Cut for Clicks {
     }
 }
 
-/// The columns that the function gives, for rows of these `columns`: all of the input's, or of pairs the groups and the element.
+/// Result columns for kept `columns`: for pairs, the groups and two elements; else all input columns and a number.
 fn given(asked: &Asked, columns: &[ColumnInfo]) -> Vec<ColumnInfo> {
     let elements = columns.last().cloned();
     let all: Vec<ColumnInfo> = match asked.function {

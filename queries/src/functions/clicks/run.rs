@@ -1,14 +1,14 @@
-//! Finds sessions, pairs and earlier rows when all rows are there.
+//! Computes sessions, pairs and earlier rows after the last row.
 //!
 //! ```text
-//!   kept parts ─ together ─► columns ─ sort ─► order ─┬─ sessions                      (row number, session)
-//!                                                     ├─ before                        (place, number of earlier rows)
-//!                                                     └─ distinct ─► order ─ after     (place, number of later rows)
-//!   given       what is found, as rows; beside them the columns, and the order in which places count
+//!   kept parts ─ together ─► columns ─ sort ─► order ─┬─ sessions                  (row number, session)
+//!                                                     ├─ before                    (position, number of earlier rows)
+//!                                                     └─ distinct ─► order ─ after (position, number of later rows)
+//!   result      these rows, with lookup tables: the columns, and the order of positions
 //! ```
 //!
-//! Memory   the columns and the order stay until the segment that reads what is found has ended.
-//! Waits    of pairs and earlier rows, in a first run: for the number of places.
+//! Memory   columns and order stay allocated until the segment that reads the result has ended.
+//! Waits    for the number of positions, for pairs and earlier rows in a first run.
 
 use millpond::kernels::clicks::{self, Near, Sorted};
 use millpond::kernels::layout::OutputLayout;
@@ -28,7 +28,7 @@ use super::super::{Function, time};
 use super::Asked;
 use super::lower::LoweredClicks;
 
-/// What is found in the rows of `parts`.
+/// Computes the function's result over the rows of `parts`.
 pub(super) async fn find(
     asked: &Asked,
     segment: &SegmentRun,
@@ -51,7 +51,7 @@ pub(super) async fn find(
     let found = match &asked.function {
         Function::Sessionize { gap, .. } => {
             let found = clicks.sessions(&order, scaled(*gap, asked, lowered))?;
-            // Each row carries its number.
+            // Session rows contain row numbers and do not need the order.
             drop((order, promise));
             Found { rows: found, order: None }
         }
@@ -73,21 +73,21 @@ pub(super) async fn find(
     found.beside(segment, part)
 }
 
-/// A distance in the units of the time, as far as 64 bits go: none is larger.
+/// A distance in the unit of the time column, saturated to 64 bits, because no difference is larger.
 fn scaled(distance: i64, asked: &Asked, lowered: &LoweredClicks) -> u64 {
     let (Function::Sessionize { keys, .. } | Function::LastBefore { keys, .. }) = asked.function else { return 0 };
     let scale = time::scale(&lowered.columns[asked.columns[keys]].data_type);
     u64::try_from(i128::from(distance) * scale).unwrap_or(u64::MAX)
 }
 
-/// What was found, and the order in which places count, with what was promised for it.
+/// Result rows, and the order of positions with its memory reservation.
 struct Found {
     rows: Part,
     order: Option<(ExtentInput, Option<Reservation>)>,
 }
 
 impl Found {
-    /// What was found, as rows, beside the columns of `part` in which it was.
+    /// The result rows, with the columns of `part` as lookup tables.
     fn beside(self, segment: &SegmentRun, part: Part) -> Result<Given, Failure> {
         let (mut columns, mut promises) = (vec![], vec![]);
         if let Some((order, promise)) = self.order {
@@ -105,7 +105,7 @@ impl Found {
     }
 }
 
-/// The rows of one part, and where work over them goes.
+/// Rows of one part, and the context for work on them.
 struct Rows<'a> {
     asked: &'a Asked,
     segment: &'a SegmentRun,
@@ -115,7 +115,7 @@ struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// The function's columns of these numbers, to compare rows by.
+    /// The function's columns with these indices, as keys for comparing rows.
     fn keys(&self, columns: impl Iterator<Item = usize>) -> Result<Vec<SortKey>, Failure> {
         let kept = self.asked.kept();
         let key = |column: usize| {
@@ -127,7 +127,7 @@ impl Rows<'_> {
         columns.map(key).collect()
     }
 
-    /// A part of `columns` columns that `launch` fills from the rows in this order, as their keys tell them apart.
+    /// Launches a kernel over the rows in `order`, compared by `keys`, that fills a part of `columns` columns.
     fn launch(
         &self,
         columns: usize,
@@ -172,7 +172,7 @@ impl Rows<'_> {
         self.launch(2, order, &keys, |rows, output| clicks::after(images, rows, output, self.stream))
     }
 
-    /// The same part, its rows counted: there may be few where there are many clicks.
+    /// The part with its exact row count, which may be far below the upper bound.
     async fn counted(&self, mut part: Part) -> Result<Part, Failure> {
         let control = [part.buffer.view(OutputLayout::CONTROL)?];
         let asked = (self.segment.index, Question::Rows);

@@ -1,4 +1,4 @@
-//! What the engine is told of functions that have a device form.
+//! Device forms of functions, as the engine needs them.
 
 pub(crate) mod node;
 mod sentences;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use millpond::operator::unnest::Unnest;
 
-/// UNNEST of what the functions find in texts.
+/// UNNEST with the text functions.
 pub(crate) fn unnest() -> Unnest {
     Unnest::with(vec![Arc::new(sentences::TextFunctions)])
 }

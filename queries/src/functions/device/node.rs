@@ -1,11 +1,11 @@
-//! The node of a function of relations on the device: the CPU's node, over device subtrees.
+//! Device node of a table function: the CPU node over device subtrees.
 //!
 //! ```text
 //!   KMeansExec: [id, x, y], k=8                  DeviceKMeansExec: [id, x, y], k=8
 //!     SortExec: id, x, y                           DeviceSortExec: id, x, y
 //! ```
 //!
-//! Execution  none of its own: `learn` and `clicks` cut it into segments.
+//! Execution  none: `learn` and `clicks` cut it into segments.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use millpond::datafusion::physical_plan::{DisplayAs, DisplayFormatType, Executio
 
 use crate::functions::{Function, RelationExec};
 
-/// A function of relations on the device.
+/// A table function on the device.
 #[derive(Debug, Clone)]
 pub(crate) struct DeviceRelationExec {
     cpu: RelationExec,
@@ -27,13 +27,13 @@ pub(crate) struct DeviceRelationExec {
 }
 
 impl DeviceRelationExec {
-    /// What `cpu` does, over `inputs`, with rows in `order`.
+    /// The device form of `cpu` over `inputs`, with rows in `order`.
     pub fn new(cpu: RelationExec, inputs: Vec<Arc<dyn ExecutionPlan>>, order: Option<LexOrdering>) -> Self {
         let properties = millpond::node::properties(cpu.schema(), order);
         Self { cpu, inputs, properties }
     }
 
-    /// What it stands for.
+    /// The CPU node that it replaces.
     pub fn cpu(&self) -> &RelationExec {
         &self.cpu
     }
@@ -46,12 +46,12 @@ impl DeviceRelationExec {
         &self.inputs
     }
 
-    /// The node, if it is one and its function is one of `ours`.
+    /// The node, if it is a device node whose function satisfies `ours`.
     pub fn of(node: &dyn ExecutionPlan, ours: fn(&Function) -> bool) -> Option<&Self> {
         node.downcast_ref::<Self>().filter(|relation| ours(relation.function()))
     }
 
-    /// Whether both do the same with equal inputs.
+    /// Whether both compute equal results from equal inputs.
     pub fn computes_same(&self, other: &Self) -> bool {
         self.function() == other.function() && self.cpu.columns() == other.cpu.columns()
     }

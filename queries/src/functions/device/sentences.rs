@@ -1,8 +1,8 @@
-//! `sentences`, `words` and `sentiment_hits` on the device: what they look for, and where sentences end.
+//! `sentences`, `words` and `sentiment_hits` on the device: words to find and sentence ends.
 //!
 //! ```text
-//!   sentiment_hits(text, 'spaced', 'NEG')  ──►  words that say NEG, sentences end at ". ", "? ", "! " and è
-//!   sentences(text)                        ──►  sentences of the text in lower case, which end at . ? ! and è
+//!   sentiment_hits(text, 'spaced', 'NEG')  ──►  negative words, sentences end at ". ", "? ", "! " and è
+//!   sentences(text)                        ──►  sentences of the lower-case text, which end at . ? ! and è
 //! ```
 
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use millpond::operator::unnest::{Found, HitField, Items, ListFunction, WordHits}
 use crate::functions::scalars::{Parts, parts_of};
 use crate::functions::{Lexicon, SentenceRule, Sentiment};
 
-/// Knows calls of the functions that the device has a form of.
+/// Recognizes calls of functions with a device form.
 #[derive(Debug)]
 pub(super) struct TextFunctions;
 
-/// The sentiments in the order in which a word says them.
+/// Sentiments in the order of the results of a word.
 const SAID: [Sentiment; 2] = [Sentiment::Negative, Sentiment::Positive];
 
 impl ListFunction for TextFunctions {
@@ -38,9 +38,9 @@ impl ListFunction for TextFunctions {
     }
 }
 
-/// The words of `lexicon`, or those that say `only` this.
+/// The words of `lexicon`, restricted to sentiment `only` if given.
 fn word_hits(lexicon: &Lexicon, only: Option<Sentiment>) -> Option<WordHits> {
-    // The rows of a word stand side by side.
+    // Rows of one word are adjacent.
     let mut words: Vec<(&str, u32)> = vec![];
     for (word, says) in lexicon.rows() {
         let bit = SAID.iter().position(|said| *said == says && only.is_none_or(|only| only == says));

@@ -1,15 +1,16 @@
-//! Naive Bayes on the device: counts of words and pairs, then the likeliest class of each text.
+//! Naive Bayes on the device: counts words and pairs, then predicts the most likely class of each text.
 //!
 //! ```text
-//!   training rows ─► TrainSink   text │ class ─ all there: classes ─► host: their order, cells ─► counts ─ left in the run ─┐
-//!   test rows ─────► JudgeSink   each extent: id │ class │ prediction │ text     ◄── the prediction is written in its place ┘
+//!   training rows ─► TrainSink   text │ class ─ classes ─► host: their order, cells ─► counts ─ kept in the run ─┐
+//!   test rows ─────► JudgeSink   each extent: id │ class │ prediction │ text  ◄── the prediction is filled in ───┘
 //! ```
 //!
-//! Text     in lower case, as the engine's `lower` makes it.
-//! NULL     a training row without a class or a text teaches nothing; a test row without a text has no prediction.
-//! Classes  texts with a dictionary, and integers of up to 64 bits; the prediction is a text without a dictionary, or an integer.
-//! Memory   the training texts until they are counted, 4 bytes for each; the counts until the run ends; see [`Cells`].
-//! Waits    once: for the classes, and how many grams there are.
+//! Text     in lower case, by the engine's `lower`.
+//! NULL     a training row with a NULL class or text is ignored; a test row with a NULL text has no prediction.
+//! Classes  texts with a dictionary, and integers of at most 64 bits; the prediction is a text without a dictionary, or
+//!          an integer.
+//! Memory   the training texts until they are counted, 4 bytes per text; the counts until the run ends, see [`Cells`].
+//! Waits    once, for the classes and the number of grams.
 
 use std::sync::Arc;
 
@@ -45,11 +46,11 @@ use crate::functions::ml::NaiveBayesOptions;
 use crate::functions::ml::bayes::log_priors;
 use crate::functions::ml::tables::Classes;
 
-/// Classes that a text is compared with, at most.
+/// Maximum number of classes.
 const MAX_CLASSES: usize = 1024;
-/// Bytes of a text that lie in its view.
+/// Bytes of a text stored inline in its view.
 const INLINE: usize = 12;
-/// What a slot of a class has that is none.
+/// Number of a slot without a class.
 const NO_CLASS: u32 = u32::MAX;
 
 fn unsupported(why: String) -> Reason {
@@ -61,7 +62,7 @@ fn refused(error: GraphError) -> Reason {
 }
 
 impl Written {
-    /// Column `position` of the function's, a text, in lower case.
+    /// Column `position` of the function, a text, in lower case.
     fn lower_case(&self, position: usize, lowering: &mut Lowering<'_>, scope: &Scope) -> Result<NodeId, Reason> {
         let index = self.cpu.columns()[position];
         let schema = self.cpu.children()[self.input].schema();
@@ -74,10 +75,10 @@ impl Written {
     }
 }
 
-/// How a class is known on the device.
+/// Representation of a class on the device.
 #[derive(Debug, Clone, Copy)]
 enum ClassForm {
-    /// Texts. What the run predicts has no dictionary.
+    /// Text. Predictions have no dictionary.
     Text,
     Integer(Repr),
 }
@@ -101,7 +102,7 @@ impl ClassForm {
     }
 }
 
-/// What is written of a training row: its text, and what its class is known by.
+/// Columns written for a training row: its text, and a number that identifies its class.
 pub(super) fn trained(
     written: &Written,
     lowering: &mut Lowering<'_>,
@@ -120,7 +121,7 @@ pub(super) fn trained(
         class.node = lowering.graph.present(class.node);
     }
     let known_by = lowering.graph.convert(class.node, Repr::I64, Overflow::Wrap).map_err(refused)?;
-    // Of numbers in a known range fewer bytes would be written.
+    // Prevents a narrower type: numbers in a known range would be written in fewer bytes.
     let zero = lowering.slot(Ty::new(Repr::I64), Literal::Int(0));
     let known_by = lowering.graph.arithmetic(Arithmetic::Add, known_by, zero, Overflow::Wrap).map_err(refused)?;
     let known_form = lowering.info("class", &class);
@@ -128,7 +129,7 @@ pub(super) fn trained(
     Ok((vec![text, known_by], vec![ColumnInfo::new("text".to_string(), DataType::Utf8View, text_form), known_form]))
 }
 
-/// What is written of a test row: its id, its class, room for the prediction, and its text; and the columns of the result.
+/// Columns written for a test row: id, class, a placeholder for the prediction, and the text; and the result columns.
 pub(super) fn judged(
     written: &Written,
     lowering: &mut Lowering<'_>,
@@ -156,13 +157,13 @@ pub(super) fn judged(
     Ok((nodes, outputs))
 }
 
-/// Keeps the training rows, and counts what they say when all are there.
+/// Keeps the training rows, and counts their grams after the last one.
 #[derive(Debug)]
 pub(super) struct TrainSink {
     pub written: Written,
 }
 
-/// The dictionary of the classes, where they have one.
+/// Lowered form of the class column, with its dictionary if it has one.
 struct LoweredTrain {
     class: ColumnInfo,
 }
@@ -210,7 +211,7 @@ impl SinkRun for TrainRun {
     }
 }
 
-/// The texts of a part.
+/// Texts of a part.
 struct PartTexts {
     views: DeviceView,
     rows: ExtentRows,
@@ -218,7 +219,7 @@ struct PartTexts {
 }
 
 impl PartTexts {
-    /// Those in column `index`; `None` if the part has no rows.
+    /// The texts of column `index`; `None` if the part has no rows.
     fn of(at: Launches<'_>, part: &Part, index: usize) -> Result<Option<Self>, Failure> {
         if part.rows_bound() == 0 {
             return Ok(None);
@@ -232,7 +233,7 @@ impl PartTexts {
     }
 }
 
-/// What texts are judged by; `None` where no class is known.
+/// The fitted model; `None` if there are no classes.
 type Fitted = Option<Model>;
 
 struct Model {
@@ -240,10 +241,10 @@ struct Model {
     counts: Room,
     priors: Room,
     totals: Room,
-    /// What a row of each class gets, `width` bytes each.
+    /// Predicted value of each class, `width` bytes each.
     values: Room,
     width: u32,
-    /// Bytes that views among the values lead to.
+    /// Bytes referenced by text views in `values`.
     _bytes: Option<Room>,
 }
 
@@ -254,11 +255,11 @@ struct Training<'a> {
     options: &'a NaiveBayesOptions,
 }
 
-/// The classes in order.
+/// Sorted classes.
 struct Ordered {
-    /// For each slot the number of its class.
+    /// By slot, the number of its class.
     numbers: Vec<u32>,
-    /// What they are: texts, or 64-bit integers.
+    /// Values of the classes: texts, or 64-bit integers.
     values: ArrayRef,
     documents: Vec<u64>,
     grams: Vec<u64>,
@@ -319,7 +320,7 @@ impl Training<'_> {
         }))
     }
 
-    /// The classes in the order of their values, as the CPU has them.
+    /// The classes sorted by value, as on the CPU.
     fn ordered(&self, found: &[FoundClass]) -> Result<Ordered, Failure> {
         let prepared = self.segment.prepared(0)?;
         let details = prepared.lowered.details::<LoweredTrain>();
@@ -339,7 +340,7 @@ impl Training<'_> {
         let mut numbers = vec![NO_CLASS; Table::SLOTS];
         let (mut documents, mut grams) = (vec![0; order.len()], vec![0; order.len()]);
         for (class, number) in found.iter().zip(as_found) {
-            // A value of a dictionary may be NULL.
+            // A dictionary value may be NULL.
             let Some(place) = number.map(|number| places[number]) else { continue };
             numbers[class.slot] = place;
             documents[place as usize] += class.texts;
@@ -348,7 +349,7 @@ impl Training<'_> {
         Ok(Ordered { numbers, values, documents, grams })
     }
 
-    /// What a row of each class gets, how many bytes that is, and the bytes that views lead to.
+    /// Predicted values of the classes, bytes per value, and the bytes referenced by views.
     fn values(&self, values: &ArrayRef, form: ClassForm) -> Result<(Room, u32, Option<Room>), Failure> {
         let width = Physical::of(form.ty()).width();
         if let ClassForm::Integer(_) = form {
@@ -382,7 +383,7 @@ impl Training<'_> {
     }
 }
 
-/// Writes the predictions of the rows of each extent. `model` is the segment of the training rows.
+/// Writes the predictions for each extent. `model` is the segment of the training rows.
 #[derive(Debug)]
 pub(super) struct JudgeSink {
     pub written: Written,

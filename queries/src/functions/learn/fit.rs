@@ -1,11 +1,13 @@
-//! Fits on the device: the sink of k-means and of logistic regression.
+//! Fits on the device: the sink of k-means and logistic regression.
 //!
 //! ```text
-//!   k-means      [ draw a centre ─ distances to it ] once per cluster, no wait    then: assign ─ sums ─► host moves the centres ─► …
-//!   regression   standardise, once                                               then: loss, slopes ─► host: L-BFGS ─► …
+//!   k-means      [ draw a center ─ distances to it ] once per cluster, no wait
+//!                then: assign ─ sums ─► host moves the centers ─► …
+//!   regression   standardize, once; then: loss, slopes ─► host: L-BFGS ─► …
 //! ```
 //!
-//! Host     what decides is the CPU's own code: [`Lloyd`], [`Search`]. The device gives them the CPU's sums.
+//! Host     decisions are made by the CPU code: [`Lloyd`], [`Search`]. The device computes the sums that the CPU would
+//!          compute.
 //! Cancel   a dropped run ends between two launches.
 
 use futures::FutureExt;
@@ -30,12 +32,12 @@ use crate::functions::ml::tables::{centers_table, report_table};
 use crate::functions::ml::{Confusion, KMeans, KMeansOptions, Logistic, LogisticOptions, Matrix, MlError};
 use crate::functions::{Function, KMeansOutput, LogisticOutput};
 
-/// What the CPU refuses is not refused here: it takes over, and has the words for it.
+/// An error of the CPU form: the query falls back to the CPU, which reports it.
 fn left_to_the_cpu(error: &MlError) -> Failure {
     Failure::trouble(error.to_string())
 }
 
-/// Keeps all rows, and learns from them when they are there.
+/// Keeps all rows, and fits after the last one.
 #[derive(Debug)]
 pub(super) struct LearnSink {
     pub written: Written,
@@ -76,7 +78,7 @@ impl SinkRun for LearnRun {
                 Some(part) => at.run.count_rows_of(segment.index, std::slice::from_mut(part), stream).await?,
                 None => 0,
             };
-            // Without rows there is nothing to launch.
+            // Without rows nothing is launched.
             let part = part.filter(|_| rows > 0);
             let given = match self.written.function() {
                 Function::KMeans { options, output } => self.kmeans(at, part, rows, options, *output).await?,
@@ -167,7 +169,7 @@ async fn fit_kmeans(rows: &LearnRows<'_>, options: &KMeansOptions) -> Result<KMe
     best.filter(|best| best.wssse.is_finite()).ok_or_else(not_finite)
 }
 
-/// Assigns rows to centres: what [`Lloyd::step`] takes.
+/// Assigns rows to centers; returns the input of [`Lloyd::step`].
 async fn assign(
     rows: &LearnRows<'_>,
     centers: &Matrix,
@@ -187,7 +189,7 @@ fn num_features(rows: &LearnRows<'_>) -> usize {
     rows.numbers.columns() as usize
 }
 
-/// The centres with which a restart begins: each is drawn on the device, and all are read when they are there.
+/// Starting centers of a restart: all are drawn on the device, then read at once.
 async fn starting_centers(
     rows: &LearnRows<'_>,
     options: &KMeansOptions,
@@ -217,7 +219,7 @@ async fn starting_centers(
     Matrix::from_columns(options.clusters, features, &values).map_err(|error| left_to_the_cpu(&error))
 }
 
-/// Where what a model says of each row goes: the columns behind the id.
+/// Output columns of a model, after the id.
 struct ScoredColumns([DeviceView; 4]);
 
 fn scored(part: &Part, places: Places) -> Result<Option<ScoredColumns>, Failure> {
@@ -227,7 +229,7 @@ fn scored(part: &Part, places: Places) -> Result<Option<ScoredColumns>, Failure>
     Ok(Some(ScoredColumns([column(part, 1)?, column(part, 2)?, column(part, 3)?, column(part, 4)?])))
 }
 
-/// A model, and how often it is right; what it says of each row goes to `said`.
+/// Fits a model and computes its confusion matrix; writes its outputs per row to `said`.
 async fn fit_logistic(
     rows: &LearnRows<'_>,
     options: &LogisticOptions,

@@ -1,13 +1,13 @@
-//! What the sinks of functions that learn write of each row.
+//! Columns that the sinks of machine learning write.
 //!
 //! ```text
 //!   k-means            id │ label: 0            │ features …
-//!   centres alone                                 features …
-//!   predictions        id │ label: 0            │ features …          their centres: label │ features …
+//!   centers only                                  features …
+//!   predictions        id │ label: 0            │ features …          their centers: label │ features …
 //!   regression         id │ label … prediction: 0 │ truth │ features …         its report: truth │ features …
 //! ```
 //!
-//! NULL     of a feature becomes NaN, which no sum hides.
+//! NULL     in a feature becomes NaN, which makes every sum NaN.
 
 use std::sync::Arc;
 
@@ -23,34 +23,34 @@ use millpond::reason::Reason;
 
 use crate::functions::{Function, KMeansOutput, LogisticOutput, RelationExec};
 
-/// Which columns of an input a sink writes, and what the function gives.
+/// Input columns that a sink writes, and the result columns.
 #[derive(Debug, Clone)]
 pub(super) struct Written {
-    /// What it stands for.
+    /// The CPU form.
     pub cpu: RelationExec,
-    /// Which of its inputs this is.
+    /// Index of the input.
     pub input: usize,
 }
 
-/// How the columns that are written lie.
+/// Layout of the written columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Places {
-    /// Columns of the result before those that are learnt from; its id among them.
+    /// Number of result columns before the columns to learn from, including the id.
     pub result: usize,
-    /// The truth is the first of the numbers.
+    /// Whether the first number column is the truth.
     pub with_truth: bool,
     pub features: usize,
 }
 
 impl Places {
-    /// Columns of doubles.
+    /// Number of columns of doubles.
     pub fn numbers(&self) -> usize {
         self.features + usize::from(self.with_truth)
     }
 }
 
 impl Written {
-    /// The sink that writes it, and the columns of the result.
+    /// The sink, and the columns of the result.
     pub fn sink(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<LoweredSink, Reason> {
         let (nodes, outputs) = segment.with_filters(|lowering, scope, _| self.lower(lowering, scope))?;
         Ok(LoweredSink::new(segment.write(nodes), outputs))
@@ -64,7 +64,7 @@ impl Written {
         self.cpu.schema()
     }
 
-    /// Features of a function with so many columns.
+    /// Number of features of a function with `columns` columns.
     pub fn num_features(function: &Function, columns: usize) -> usize {
         match function {
             Function::KMeansPredict { features } => *features,
@@ -85,7 +85,7 @@ impl Written {
         Places { result, with_truth: matches!(self.function(), Function::Logistic { .. }), features }
     }
 
-    /// What is written, and the columns of the result; for the centres of predictions, their labels.
+    /// Values to write, and the result columns; for the centers of predictions, their labels.
     pub fn lower(&self, lowering: &mut Lowering<'_>, scope: &Scope) -> Result<(Vec<NodeId>, Vec<ColumnInfo>), Reason> {
         let (places, schema, function) = (self.places(), self.schema(), self.function());
         let columns = self.cpu.columns();
@@ -94,7 +94,7 @@ impl Written {
             (0..columns.len()).filter(|position| function.input_of(*position) == self.input).collect();
         let mut numbers = &own[..];
         if places.result > 0 {
-            // The id, or the label of a centre.
+            // The id, or the label of a center.
             let (name, value) = (schema.field(usize::from(self.input == 1)).name(), scope.column(columns[own[0]])?);
             if self.input == 1 && value.data_type != DataType::Int64 {
                 let why = format!("labels of type {} stay on the CPU", value.data_type);
@@ -104,7 +104,7 @@ impl Written {
             outputs.push(lowering.info(name, &value));
             numbers = &own[1..];
         } else if matches!(self.function(), Function::KMeans { .. }) {
-            // The id orders the rows, and is not learnt from.
+            // The id only orders the rows and is not a feature.
             numbers = &own[1..];
         }
         for field in schema.fields().iter().skip(nodes.len()).take(places.result.saturating_sub(nodes.len())) {
@@ -125,7 +125,7 @@ impl Written {
     }
 }
 
-/// The columns of a result that no row of the input gives.
+/// Result columns that are not per input row.
 pub(super) fn table_columns(schema: &SchemaRef) -> Vec<ColumnInfo> {
     let column = |(name, data_type, nullable): (&str, &DataType, bool)| {
         let repr = match data_type {

@@ -1,20 +1,22 @@
-//! Learning on the device: k-means, its predictions, logistic regression, and naive Bayes.
+//! Machine learning on the device: k-means with predictions, logistic regression, and naive Bayes.
 //!
 //! ```text
 //!   KMeansExec: [id, x, y], k=8                  DeviceKMeansExec: [id, x, y], k=8
 //!     SortExec: id, x, y                           DeviceSortExec: id, x, y
 //!
-//!   rows ──► id │ label │ x │ y      dense columns of doubles; the label's room is there from the start
-//!                  ▲      └───┴─ launches: sums over rows ─► host: centres, weights ─► launches … ─┐
-//!                  └────────────────────── last launch: labels, in their place ◄───────────────────┘
+//!   rows ──► id │ label │ x │ y      dense columns of doubles; the label column is allocated in advance
+//!                  ▲      └───┴─ launches: sums over rows ─► host: centers, weights ─► launches … ─┐
+//!                  └────────────────────── last launch: writes the labels ◄────────────────────────┘
 //! ```
 //!
-//! NULL     in a number, NaN, infinities, and sums beyond the range of a double: the CPU takes over, and its error stands.
-//! Order    rows come in the CPU's order, and sums add in the CPU's order: answers are the CPU's to the last bit.
-//! Memory   the rows as doubles, in one part; for a fit 12 bytes a row, for regression 16 and the rows once more; partial sums.
-//! Waits    for the sums of each iteration: k-means twice, twice for each restart, and once for each move of the centres;
-//!          regression twice, and once for each loss. Predictions once at the end.
-//! Texts    are naive Bayes': `bayes` has the same labels for it.
+//! NULL     a NULL, NaN or infinity in a number, or a sum beyond the range of a double: the CPU takes over and reports
+//!          the error.
+//! Order    rows and additions are in the CPU's order, so that results are equal to the last bit.
+//! Memory   the rows as doubles in one part; for a fit 12 bytes per row, for regression 16 and a copy of the rows;
+//!          partial sums.
+//! Waits    for the sums of each iteration. k-means: twice, twice per restart, and once per move of the centers.
+//!          Regression: twice, and once per loss. Predictions: once at the end.
+//! Texts    for naive Bayes see `bayes`, whose header has these entries.
 //! Stands for KMeansExec, KMeansPredictExec, LogisticRegressionExec, NaiveBayesExec.
 
 mod bayes;
@@ -45,10 +47,10 @@ use self::predict::{CentersSink, PredictSink};
 use super::device::node::DeviceRelationExec;
 use super::{Function, LogisticOutput, RelationExec};
 
-/// Sums that a launch adds up at a time: of k-means, columns and two more for each cluster.
+/// Maximum number of sums per launch; k-means needs the number of columns plus two per cluster.
 const MAX_SUMS: usize = 4096;
 
-/// The functions that learn.
+/// Whether this is a machine learning function.
 fn learns(function: &Function) -> bool {
     matches!(
         function,
@@ -59,7 +61,7 @@ fn learns(function: &Function) -> bool {
     )
 }
 
-/// Where the functions that learn are placed, and how they become segments.
+/// Placement of machine learning functions, and their segments.
 #[derive(Debug)]
 pub(crate) struct Learn;
 
@@ -82,7 +84,7 @@ impl DeviceOperator for Learn {
     }
 }
 
-/// All inputs go to the device, or the node stays.
+/// Places all inputs on the device, or keeps the node on the CPU.
 fn place(node: &Arc<dyn ExecutionPlan>, relation: &RelationExec, to: &Placing<'_>) -> Result<Placed> {
     let place = |input| to.after_limit(to.in_order(|| to.place(input))?);
     let inputs = node.children().into_iter().map(place).collect::<Result<Vec<_>>>()?;
@@ -92,7 +94,7 @@ fn place(node: &Arc<dyn ExecutionPlan>, relation: &RelationExec, to: &Placing<'_
     }
 }
 
-/// The device's form of `node` over `inputs`.
+/// The device form of `node` over `inputs`, or the reason against it.
 fn judge(
     node: &Arc<dyn ExecutionPlan>,
     relation: &RelationExec,
@@ -126,12 +128,12 @@ fn judge(
     })
 }
 
-/// The input whose rows become those of the result.
+/// Index of the input whose rows are in the result.
 fn rows_input(function: &Function) -> usize {
     usize::from(matches!(function, Function::NaiveBayes { .. }))
 }
 
-/// What the device knows of the columns of the result, if they are of this input.
+/// Lowered form of the columns that this input contributes.
 fn given(written: &Written, tree: &DeviceTree, to: &Placing<'_>) -> std::result::Result<Vec<ColumnInfo>, Reason> {
     let mut dictionaries = to.lowering();
     let mut lowering = Lowering::new(&tree.columns, &mut dictionaries);
@@ -144,7 +146,7 @@ fn given(written: &Written, tree: &DeviceTree, to: &Placing<'_>) -> std::result:
     Ok(columns)
 }
 
-/// An input in the order that the function requires: what is no sorted subtree is sorted here.
+/// An input in the required order: sorted here unless its subtree is.
 fn in_order(
     node: &Arc<dyn ExecutionPlan>,
     number: usize,
@@ -162,7 +164,7 @@ fn in_order(
     }
 }
 
-/// Why the function itself has no device form.
+/// Reason why the function itself has no device form.
 fn check_function(relation: &RelationExec) -> std::result::Result<(), Reason> {
     let function = relation.function();
     let refused = |why: String| Err(Reason::ExprUnsupported { expr: function.sql_name().to_string(), why });
@@ -209,7 +211,7 @@ impl Cut for Learn {
     }
 }
 
-/// Rows into a sink that learns. For predictions, what they go by into one sink, and then rows into another.
+/// Cuts into a sink that learns. Predictions need two: one sink for the model's input, and one for the rows.
 fn cut(learn: &DeviceRelationExec, into: &mut Segments<'_>) -> std::result::Result<Open, EngineError> {
     let rows = rows_input(learn.function());
     let missing = || EngineError::internal("rows to learn from");
@@ -225,7 +227,8 @@ fn cut(learn: &DeviceRelationExec, into: &mut Segments<'_>) -> std::result::Resu
         _ => into.close(open, CentersSink { written: written(1 - rows) }),
     };
     let open = into.open(own, false)?;
-    // A source may be fed beside that of the other input; what reads another segment comes after all before it.
+    // A source may run concurrently with that of the other input; a segment that reads another runs after all earlier
+    // ones.
     let open = match open.origin {
         Origin::Source(_) => Open::reading(into.close(open, Materialise::default())),
         _ => open,

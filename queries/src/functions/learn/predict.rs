@@ -1,12 +1,12 @@
-//! Labels of rows by centres that are there: of each row the nearest one's.
+//! Labels of rows by given centers: the label of the nearest one.
 //!
 //! ```text
-//!   centres ─► CentersSink ─ left in the run ─┐
-//!   rows ────► PredictSink, each extent: id │ label │ features …  ◄── the label is written in its place
+//!   centers ─► CentersSink ─ kept in the run ─┐
+//!   rows ────► PredictSink, each extent: id │ label │ features …  ◄── the label is filled in
 //! ```
 //!
-//! Memory   an extent's numbers stay beside its labels until these are read.
-//! Waits    for the centres, and for whether all numbers were finite.
+//! Memory   an extent's numbers stay allocated until its labels are read.
+//! Waits    for the centers, and for the check that all numbers were finite.
 
 use std::sync::Arc;
 
@@ -28,20 +28,20 @@ use millpond::reason::Reason;
 use super::lower::Written;
 use super::rows::{Launches, Room, column, not_finite, numbers};
 
-/// Centres that a row is compared with, at most.
+/// Maximum number of centers.
 const MAX_CENTERS: u64 = 65_536;
 
-/// Centres on the device, for all rows of a run.
+/// Centers on the device, used for all rows of a run.
 struct Centers {
-    /// Column after column.
+    /// Column-major.
     values: Room,
     names: Room,
     clusters: u32,
-    /// Becomes 1 where a row has a number that is not finite.
+    /// Set to 1 if a row has a number that is not finite.
     refused: Room,
 }
 
-/// Collects the centres.
+/// Collects the centers.
 #[derive(Debug)]
 pub(super) struct CentersSink {
     pub written: Written,
@@ -114,7 +114,7 @@ impl CentersRun {
     }
 }
 
-/// The labels of centres: the first column.
+/// Labels of the centers, from the first column.
 async fn names(at: Launches<'_>, part: &Part, count: usize) -> Result<Vec<i64>, Failure> {
     let labels = part.layout.columns.first().ok_or_else(|| EngineError::internal("labels are written"))?;
     if let Some(validity) = labels.validity.clone() {
@@ -135,7 +135,7 @@ async fn names(at: Launches<'_>, part: &Part, count: usize) -> Result<Vec<i64>, 
     bytes.chunks_exact(width.max(1)).map(name).collect()
 }
 
-/// Writes the labels of the rows of each extent. `centers` is the segment of the centres.
+/// Writes the labels for each extent. `centers` is the segment of the centers.
 #[derive(Debug)]
 pub(super) struct PredictSink {
     pub written: Written,

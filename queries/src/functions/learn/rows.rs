@@ -1,10 +1,10 @@
-//! Rows to learn from on the device, and the launches over them.
+//! Rows to learn from on the device, and launches over them.
 //!
 //! ```text
 //!   part ─► Numbers ─ launch ─► sums ── waits ──► host
 //! ```
 //!
-//! Memory   through the run's door, and back with the fit.
+//! Memory   allocated through the run, and freed with the fit.
 //! Waits    for the sums of a launch.
 
 use std::sync::atomic::Ordering;
@@ -23,13 +23,13 @@ use super::lower::Places;
 
 const WORD: usize = 8;
 
-/// Memory that a fit works with, and what the governor promised for it.
+/// Device memory of a fit, with its reservation.
 pub(super) struct Room {
     pub buffer: DeviceBuffer,
     _promise: Reservation,
 }
 
-/// A run, and the stream on which it launches.
+/// A run, and the stream of its launches.
 #[derive(Clone, Copy)]
 pub(super) struct Launches<'a> {
     pub run: &'a Run,
@@ -41,7 +41,7 @@ impl<'a> Launches<'a> {
         self.run.engine.images()
     }
 
-    /// One launch.
+    /// Launches one kernel and counts it.
     pub fn launch(&self, launch: impl FnOnce(&Images, &Stream) -> Result<(), KernelError>) -> Result<(), Failure> {
         launch(self.images(), self.stream)?;
         self.run.tally.launches.fetch_add(1, Ordering::Relaxed);
@@ -59,7 +59,7 @@ impl<'a> Launches<'a> {
         Ok(Room { buffer, _promise: promise })
     }
 
-    /// Doubles of the host, on the device.
+    /// Copies doubles from the host to the device.
     pub fn upload(&self, values: &[f64]) -> Result<Room, Failure> {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         self.upload_bytes(&bytes)
@@ -73,7 +73,7 @@ impl<'a> Launches<'a> {
         Ok(Room { buffer, _promise: promise })
     }
 
-    /// Bytes of the device, when they are written.
+    /// Copies bytes from the device after they are written.
     pub async fn read(&self, view: &DeviceView) -> Result<Vec<u8>, Failure> {
         Ok(view.download_vec(self.stream, self.run.engine.pinned())?.await?)
     }
@@ -84,7 +84,7 @@ impl<'a> Launches<'a> {
     }
 }
 
-/// The numbers of a part: its columns behind those of the result.
+/// The number columns of a part, which follow the result columns.
 pub(super) fn numbers(part: &Part, places: Places, rows: Rows) -> Result<Numbers, Failure> {
     let wrong = || EngineError::internal("numbers are written as doubles, one column behind the other");
     let columns = part.layout.columns.get(places.result..).filter(|columns| columns.len() == places.numbers());
@@ -113,14 +113,14 @@ pub(super) fn column(part: &Part, index: usize) -> Result<DeviceView, Failure> {
 pub(super) struct LearnRows<'a> {
     pub at: Launches<'a>,
     pub numbers: Numbers,
-    /// How many there are: one at least.
+    /// Number of rows, at least one.
     pub count: u64,
     sums: Room,
     scratch: Room,
 }
 
 impl<'a> LearnRows<'a> {
-    /// The rows of `part`, with room for `sums` sums over them.
+    /// The rows of `part`, with memory for `sums` sums over them.
     pub fn new(at: Launches<'a>, part: &Part, places: Places, count: u64, sums: usize) -> Result<Self, Failure> {
         if part.rows_bound() > abi::MAX_EXTENT_ROWS {
             return Err(Failure::trouble(format!("{} rows are too many to learn from at once", part.rows_bound())));
@@ -130,12 +130,12 @@ impl<'a> LearnRows<'a> {
         Ok(Self { at, numbers, count, sums: at.take((sums * WORD) as u64)?, scratch })
     }
 
-    /// Room of `bytes` bytes for each row.
+    /// Allocates `bytes` bytes per row.
     pub fn by_row(&self, bytes: u64) -> Result<Room, Failure> {
         self.at.take(self.numbers.rows().upper_bound() * bytes)
     }
 
-    /// The `count` sums of one launch.
+    /// Launches a kernel and reads its `count` sums.
     pub async fn sums(
         &self,
         count: usize,
@@ -146,8 +146,8 @@ impl<'a> LearnRows<'a> {
         self.at.read_doubles(&self.sums.buffer.view(0..count * WORD)?).await
     }
 
-    /// For each column the sum of its values, and how many are neither 0 nor 1; with means the sum of squared distances to its own,
-    /// and how many values differ from the first.
+    /// Without means: for each column the sum of its values, and the number of values other than 0 and 1. With means:
+    /// the sum of squared distances to the column's mean, and the number of values that differ from the first.
     pub async fn moments(&self, means: Option<&[f64]>) -> Result<(Vec<f64>, Vec<f64>), Failure> {
         let columns = self.numbers.columns() as usize;
         let uploaded = means.map(|means| self.at.upload(means)).transpose()?;
@@ -158,10 +158,10 @@ impl<'a> LearnRows<'a> {
         Ok((sums, counts))
     }
 
-    /// Each column's mean, and how many of its values are neither 0 nor 1.
+    /// Mean of each column, and the number of its values other than 0 and 1.
     ///
     /// # Errors
-    /// Where a number is NULL or not finite, or sums are beyond the range of a double: the CPU says which.
+    /// If a number is NULL or not finite, or a sum exceeds the range of a double: the CPU reports which.
     pub async fn means(&self) -> Result<(Vec<f64>, Vec<f64>), Failure> {
         let (sums, counts) = self.moments(None).await?;
         match sums.iter().all(|sum| sum.is_finite()) {
@@ -171,7 +171,7 @@ impl<'a> LearnRows<'a> {
     }
 }
 
-/// What the CPU looks into: it has the words for it.
+/// Failure that makes the query fall back to the CPU, which reports the value.
 pub(super) fn not_finite() -> Failure {
     Failure::trouble("a number to learn from is NULL or not finite, or sums leave the range of a double")
 }

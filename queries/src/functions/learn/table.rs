@@ -1,4 +1,4 @@
-//! A few rows of the host as what a segment gives.
+//! Uploads a few rows from the host as the result of a segment.
 //!
 //! ```text
 //!   arrays ─ one upload ─► columns ─ one launch ─► part
@@ -17,10 +17,10 @@ use std::sync::atomic::Ordering;
 
 use super::rows::Launches;
 
-/// Where a column begins.
+/// Alignment of columns, in bytes.
 const ALIGNMENT: usize = 256;
 
-/// Bytes of several columns, one behind the other.
+/// Bytes of several columns, concatenated.
 #[derive(Default)]
 struct Columns {
     bytes: Vec<u8>,
@@ -34,7 +34,7 @@ impl Columns {
         start..self.bytes.len()
     }
 
-    /// Bits in whole words.
+    /// Appends bits in whole words.
     fn put_bits(&mut self, bits: impl Iterator<Item = bool>) -> Range<usize> {
         let mut words: Vec<u32> = vec![];
         for (row, bit) in bits.enumerate() {
@@ -56,7 +56,7 @@ impl Columns {
     }
 }
 
-/// `arrays` as a part of these columns.
+/// Uploads `arrays` as a part with these columns.
 pub(super) fn table(at: Launches<'_>, arrays: &[ArrayRef], outputs: &[ColumnInfo]) -> Result<Part, Failure> {
     let mut columns = Columns::default();
     let (mut specs, mut places) = (vec![], vec![]);
@@ -83,7 +83,7 @@ pub(super) fn table(at: Launches<'_>, arrays: &[ArrayRef], outputs: &[ColumnInfo
     Ok(Part::new(&buffer, layout, outputs.to_vec()).promised(promise))
 }
 
-/// All rows of one extent, as dense columns.
+/// A pipeline that copies all rows of one extent as dense columns.
 fn as_they_are(columns: Vec<ColumnSpec>) -> PipelineSpec {
     let mut graph = Graph::new();
     let outputs = columns.iter().enumerate().map(|(index, of)| graph.column(index as u32, of.ty)).collect();

@@ -1,16 +1,16 @@
-//! Multinomial naive Bayes on hashed words and pairs of words.
+//! Multinomial naive Bayes on hashed words and word pairs.
 //!
 //! ```text
-//!   "Good good value"  ─►  good · good · good good · value · good value  ─►  murmur3 mod buckets  ─►  counts per class and bucket
+//!   "Good good value" ─► good · good · good good · value · good value ─► murmur3 mod buckets ─► counts by class
 //!   score of class c   =   ln(N_c / N) + Σ over grams of  ln(F_c,bucket + α) - ln(ΣF_c + α · buckets)
 //! ```
 //!
-//! Same      a score adds in the order of the text's grams, and logarithms of counts are our own: the device gives the same bits.
-//! Text      lower case, split at blanks, empty words dropped; punctuation stays.
+//! Same      scores are summed in gram order, and logarithms of counts are our own: the device computes equal bits.
+//! Text      lower case, split at blanks, empty words dropped; punctuation is kept.
 //! Ties      the lowest class.
-//! Odd data  a class without documents has prior 0 and is never predicted; without any documents the lowest class is, and without
-//!           classes none.
-//! Memory    4 bytes per bucket, and 8 per class for each bucket that a training text has used.
+//! Odd data  a class without documents has prior 0 and is never predicted. Without any documents the lowest class is
+//!           predicted, without classes none.
+//! Memory    4 bytes per bucket, and 8 per class for each bucket used by a training text.
 //! After     McCallum and Nigam 1998 (the multinomial model); Weinberger et al. 2009 (hashing).
 
 use std::fmt;
@@ -21,20 +21,20 @@ use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use super::exponential::ln_positive;
 use super::{MlError, murmur3_32};
 
-/// More buckets than this would need 4 GiB for their numbers.
+/// Maximum number of buckets; more would need over 4 GiB for their numbers.
 const MAX_BUCKETS: u32 = 1 << 30;
-/// Counts whose logarithms are computed once: few are greater.
+/// Number of counts with precomputed logarithms; larger counts are rare.
 const KNOWN_LOGARITHMS: u64 = 1 << 12;
 
-/// How to count.
+/// Options of naive Bayes.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct NaiveBayesOptions {
-    /// What every bucket has in every class beforehand.
+    /// Smoothing: initial count of every bucket in every class.
     pub alpha: f64,
     pub buckets: u32,
 }
 
-/// The workload's: alpha 0.001, 2²³ buckets.
+/// Options of the workload: alpha 0.001, 2²³ buckets.
 impl Default for NaiveBayesOptions {
     fn default() -> Self {
         Self { alpha: 0.001, buckets: 1 << 23 }
@@ -43,7 +43,7 @@ impl Default for NaiveBayesOptions {
 
 impl NaiveBayesOptions {
     /// # Errors
-    /// [`MlError::Option`] names the option, its value, and what it may be.
+    /// [`MlError::Option`] with the option, its value, and the valid values.
     pub fn validate(&self) -> Result<(), MlError> {
         NgramHasher::try_new(self.buckets)?;
         match self.alpha.is_finite() && self.alpha > 0.0 {
@@ -57,7 +57,7 @@ impl NaiveBayesOptions {
     }
 }
 
-/// An alpha that [`NaiveBayesOptions::validate`] accepts is no NaN.
+/// An alpha accepted by [`NaiveBayesOptions::validate`] is not NaN.
 impl Eq for NaiveBayesOptions {}
 
 impl Hash for NaiveBayesOptions {
@@ -72,7 +72,7 @@ impl fmt::Display for NaiveBayesOptions {
     }
 }
 
-/// Buckets of the words and of the adjacent pairs of words of a text.
+/// Computes the buckets of a text's words and adjacent word pairs.
 ///
 /// ```
 /// use millpond_queries::functions::ml::{NgramHasher, murmur3_32};
@@ -101,7 +101,7 @@ impl NgramHasher {
         }
     }
 
-    /// Appends the buckets of `text`: those of its words in order, behind each that of the pair with the word before it.
+    /// Appends the buckets of `text`: for each word its own bucket, then that of the pair with the previous word.
     pub fn buckets(&self, text: &str, into: &mut Vec<u32>) {
         let lower = text.to_lowercase();
         let bucket = |gram: &str| murmur3_32(gram.as_bytes(), 0) % self.buckets;
@@ -117,7 +117,7 @@ impl NgramHasher {
     }
 }
 
-/// Counts per class and bucket.
+/// Naive Bayes model: counts per class and bucket.
 ///
 /// ```
 /// use millpond_queries::functions::ml::{NaiveBayes, NaiveBayesOptions};
@@ -132,19 +132,19 @@ pub struct NaiveBayes {
     hasher: NgramHasher,
     classes: usize,
     documents: Vec<u64>,
-    /// Sum of all counts of a class.
+    /// By class, the sum of its counts.
     totals: Vec<u64>,
-    /// For each bucket the number, from 1, of its counts; 0 if no training text has used it.
+    /// By bucket, the slot of its counts, from 1; 0 if no training text uses the bucket.
     slots: Vec<u32>,
-    /// `classes` counts for each slot.
+    /// `classes` counts per slot.
     counts: Vec<u64>,
 }
 
 impl NaiveBayes {
-    /// A model that has seen nothing.
+    /// A model without training data.
     ///
     /// # Errors
-    /// [`MlError::Option`] for options that cannot be used.
+    /// [`MlError::Option`] for invalid options.
     pub fn try_new(classes: usize, options: NaiveBayesOptions) -> Result<Self, MlError> {
         options.validate()?;
         let hasher = NgramHasher::try_new(options.buckets)?;
@@ -159,10 +159,11 @@ impl NaiveBayes {
         })
     }
 
-    /// Counts texts of known classes.
+    /// Counts texts with known classes.
     ///
     /// # Errors
-    /// [`MlError::Labels`] if there are more or fewer classes than texts, [`MlError::Class`] for one that the model does not have.
+    /// [`MlError::Labels`] if the numbers of classes and texts differ, [`MlError::Class`] for a class outside the
+    /// model.
     pub fn train(&mut self, texts: &[&str], classes: &[usize]) -> Result<(), MlError> {
         if texts.len() != classes.len() {
             return Err(MlError::Labels { labels: classes.len(), rows: texts.len() });
@@ -170,7 +171,7 @@ impl NaiveBayes {
         if let Some(class) = classes.iter().find(|class| **class >= self.classes) {
             return Err(MlError::Class { class: *class, classes: self.classes });
         }
-        // Hashing is most of the work; integers add up to the same in any order.
+        // Hashing is most of the work; sums of integers do not depend on the order.
         for (buckets, class) in self.hash(texts).into_iter().zip(classes) {
             self.documents[*class] += 1;
             self.totals[*class] += buckets.len() as u64;
@@ -187,7 +188,7 @@ impl NaiveBayes {
         Ok(())
     }
 
-    /// Adds a class, the last.
+    /// Adds a class at the end.
     pub(crate) fn add_class(&mut self) {
         let classes = self.classes + 1;
         let slots = self.counts.len().checked_div(self.classes).unwrap_or(0);
@@ -200,7 +201,7 @@ impl NaiveBayes {
         self.totals.push(0);
     }
 
-    /// Numbers the classes anew: the class that gets number `i` is now `order[i]`.
+    /// Renumbers the classes: the new class `i` is the old class `order[i]`.
     pub(crate) fn renumber(&mut self, order: &[usize]) {
         let pick = |old: &[u64]| -> Vec<u64> { order.iter().map(|class| old[*class]).collect() };
         (self.documents, self.totals) = (pick(&self.documents), pick(&self.totals));
@@ -219,7 +220,7 @@ impl NaiveBayes {
         texts.par_iter().map(hash).collect()
     }
 
-    /// How often texts of `class` had `bucket`; 0 for what the model does not have.
+    /// Occurrences of `bucket` in texts of `class`; 0 outside the model.
     pub fn count(&self, class: usize, bucket: u32) -> u64 {
         match self.slots.get(bucket as usize) {
             Some(slot) if *slot > 0 && class < self.classes => self.counts[(*slot as usize - 1) * self.classes + class],
@@ -227,17 +228,17 @@ impl NaiveBayes {
         }
     }
 
-    /// Training texts of each class.
+    /// Number of training texts by class.
     pub fn documents(&self) -> &[u64] {
         &self.documents
     }
 
-    /// Bytes that the model holds.
+    /// Bytes held by the model.
     pub fn held_bytes(&self) -> usize {
         size_of_val(self.slots.as_slice()) + self.counts.capacity() * size_of::<u64>()
     }
 
-    /// Each text's most likely class; `None` if the model has no classes.
+    /// The most likely class of each text; `None` if the model has no classes.
     pub fn predict(&self, texts: &[&str]) -> Vec<Option<usize>> {
         let weights = self.weights();
         let predict = |text: &&str| {
@@ -247,7 +248,7 @@ impl NaiveBayes {
         texts.par_iter().map(predict).collect()
     }
 
-    /// The log of each class' share, up to what all classes have in common, for one text.
+    /// Logarithm of each class's probability for one text, up to a common constant.
     pub fn log_scores(&self, text: &str) -> Vec<f64> {
         self.scores(text, &self.weights())
     }
@@ -274,23 +275,23 @@ impl NaiveBayes {
     }
 }
 
-/// What texts are judged by, beside the counts.
+/// Precomputed logarithms for scores.
 struct Weights {
     priors: Vec<f64>,
     totals: Vec<f64>,
-    /// Of the smallest counts.
+    /// Logarithms of the smallest counts.
     logarithms: Vec<f64>,
 }
 
-/// What the score of each class begins with.
+/// Initial score of each class.
 pub(crate) fn log_priors(documents: &[u64]) -> Vec<f64> {
-    // ln 0 is -∞: such a class is never the greatest but for ties among all.
+    // ln 0 is -∞: such a class is the maximum only if all classes tie.
     let all = documents.iter().sum::<u64>().max(1) as f64;
     documents.iter().map(|documents| (*documents as f64 / all).ln()).collect()
 }
 
 impl NaiveBayesOptions {
-    /// What is subtracted from the score of each class for every gram.
+    /// Amount subtracted per gram from the score of each class.
     pub(crate) fn log_totals(&self, totals: &[u64]) -> Vec<f64> {
         let smoothing = self.alpha * f64::from(self.buckets);
         totals.iter().map(|total| (*total as f64 + smoothing).ln()).collect()
@@ -310,7 +311,7 @@ mod tests {
     #[test]
     fn scores_are_those_of_the_formula() {
         let model = model(2, &["a b", "a"], &[0, 1]);
-        // Class 0 has the buckets of "a", "b" and "a b"; class 1 that of "a".
+        // Class 0 uses the buckets of "a", "b" and "a b"; class 1 that of "a".
         let (alpha, buckets) = (0.001_f64, f64::from(1 << 23));
         let expected = [
             0.5_f64.ln() + 1.001_f64.ln() - (3.0 + alpha * buckets).ln(),

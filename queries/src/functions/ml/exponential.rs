@@ -1,4 +1,4 @@
-//! e^x, ln(1 + x) and ln x where probabilities, losses and likelihoods need them, by additions, products and quotients alone.
+//! e^x, ln(1 + x) and ln x for probabilities, losses and likelihoods, from basic arithmetic only.
 //!
 //! ```text
 //!   e^x        x = n · ln 2 + r, |r| ≤ ln 2 / 2     e^r by its series, 2^n by its bits
@@ -6,9 +6,9 @@
 //!   ln x       x = 2^n · m, √½ < m ≤ √2             n · ln 2 + 2 · artanh((m - 1) / (m + 1))
 //! ```
 //!
-//! Same     the device takes the same steps (`kernels/cuda/learn.cu`, `bayes.cu`), each rounded as IEEE 754 says: so do both give the same
-//!          bits, which the functions of a system's library do not.
-//! Exact    within some units of the last place.
+//! Same     the device executes the same steps (`kernels/cuda/learn.cu`, `bayes.cu`), each rounded as in IEEE 754, so
+//!          both give equal bits. Functions of a system's math library do not.
+//! Exact    within a few units in the last place.
 
 const LN_2_HIGH: f64 = 6.931_471_803_691_238e-1;
 const LN_2_LOW: f64 = 1.908_214_929_270_587_7e-10;
@@ -23,24 +23,24 @@ const FACTORIALS: [f64; 15] = {
     all
 };
 
-/// e^x, for an x of at most 0.
+/// e^x for x ≤ 0.
 pub(super) fn exp_below(x: f64) -> f64 {
     if x < -746.0 {
         return 0.0;
     }
-    // Of a NaN any number: what follows is NaN whatever it is.
+    // For a NaN any number will do: the result is NaN anyway.
     let power = (x * std::f64::consts::LOG2_E - 0.5) as i32;
     let whole = f64::from(power);
     let rest = (x - whole * LN_2_HIGH) - whole * LN_2_LOW;
     let series = FACTORIALS[..14].iter().rev();
     let sum = series.fold(1.0 / FACTORIALS[14], |sum, factorial| 1.0 / factorial + rest * sum);
-    // In two factors, since the result may be smaller than a normal number.
+    // Two factors, because the result may be subnormal.
     let two_to = |power: i32| f64::from_bits(((i64::from(power) + 1023) as u64) << 52);
     let half = power / 2;
     sum * two_to(half) * two_to(power - half)
 }
 
-/// ln(1 + x), for an x from 0 to 1.
+/// ln(1 + x) for x from 0 to 1.
 pub(super) fn ln_1p_unit(x: f64) -> f64 {
     let ratio = x / (2.0 + x);
     let square = ratio * ratio;
@@ -49,7 +49,7 @@ pub(super) fn ln_1p_unit(x: f64) -> f64 {
     2.0 * ratio * sum
 }
 
-/// ln x, for a positive and finite x.
+/// ln x for a positive, finite x.
 pub(super) fn ln_positive(x: f64) -> f64 {
     let is_small = x < f64::MIN_POSITIVE;
     let (x, power) = if is_small { (x * 2_f64.powi(54), -1023 - 54) } else { (x, -1023) };

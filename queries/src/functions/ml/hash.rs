@@ -19,7 +19,7 @@ pub fn murmur3_32(bytes: &[u8], seed: u32) -> u32 {
         let word = rest.iter().rev().fold(0, |word: u32, byte| (word << 8) | u32::from(*byte));
         hash ^= scramble(word);
     }
-    // The length counts modulo 2³², as in the original.
+    // The length is taken modulo 2³², as in the original.
     hash ^= bytes.len() as u32;
     hash = (hash ^ (hash >> 16)).wrapping_mul(0x85eb_ca6b);
     hash = (hash ^ (hash >> 13)).wrapping_mul(0xc2b2_ae35);

@@ -1,17 +1,17 @@
-//! k-means with careful starting centres, several starts, and Lloyd's iterations.
+//! k-means with k-means++ starting centers, restarts, and Lloyd's iterations.
 //!
 //! ```text
 //!   for each restart r:
-//!     centre 0     = row ⌊u·n⌋                                     u = uniform(seed, r, step)
-//!     centre c > 0 = the first row whose prefix sum of D² exceeds u·ΣD²      D² = squared distance to the nearest centre so far;
-//!                                                                            sums within chunks of rows, then over chunks
-//!     repeat: each row to its nearest centre; each centre to the mean of its rows; until centres hardly move
+//!     center 0     = row ⌊u·n⌋                                     u = uniform(seed, r, step)
+//!     center c > 0 = the first row whose prefix sum of D² exceeds u·ΣD²   D² = squared distance to the nearest center
+//!                                                                         so far; sums in chunks, then over chunks
+//!     repeat: assign rows to their nearest centers; move centers to the means of their rows; until the moves are small
 //!   the restart with the least sum of squared distances wins
 //! ```
 //!
-//! Ties      the lowest centre, the lowest row, the first restart.
-//! Odd data  a centre without rows stays where it is; when every row is a centre already, the next one is row ⌊u·n⌋; without rows
-//!           there are no centres.
+//! Ties      the lowest center, the lowest row, the first restart.
+//! Odd data  a center without rows does not move; if every row is a center already, the next one is row ⌊u·n⌋; without
+//!           rows there are no centers.
 //! After     Arthur and Vassilvitskii 2007 (k-means++); Lloyd 1982.
 
 use std::fmt;
@@ -20,29 +20,30 @@ use std::sync::atomic::AtomicBool;
 
 use super::{CHUNK_ROWS, Matrix, MlError, add_to, at_least_one, go_on, not_negative};
 
-/// Each thread sums per cluster, so their number is bounded.
+/// Maximum number of clusters; bounds the sums per thread.
 const MAX_CLUSTERS: usize = 65_536;
 
-/// How to cluster.
+/// Options of k-means.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct KMeansOptions {
     pub clusters: usize,
-    /// Iterations of each restart.
+    /// Maximum number of iterations per restart.
     pub max_iterations: usize,
     pub restarts: usize,
     pub seed: u64,
-    /// A restart ends when the sum of the centres' squared moves is at most this times the mean variance of the columns.
+    /// A restart ends when the sum of the centers' squared moves is at most this times the mean variance of the
+    /// columns.
     pub tolerance: f64,
 }
 
 impl KMeansOptions {
-    /// The workload's: 20 iterations, 5 restarts, seed 37, tolerance 10⁻⁴.
+    /// Options of the workload: 20 iterations, 5 restarts, seed 37, tolerance 10⁻⁴.
     pub fn new(clusters: usize) -> Self {
         Self { clusters, max_iterations: 20, restarts: 5, seed: 37, tolerance: 1e-4 }
     }
 
     /// # Errors
-    /// [`MlError::Option`] names the option, its value, and what it may be.
+    /// [`MlError::Option`] with the option, its value, and the valid values.
     pub fn validate(&self) -> Result<(), MlError> {
         if !(1..=MAX_CLUSTERS).contains(&self.clusters) {
             let given = self.clusters.to_string();
@@ -54,7 +55,7 @@ impl KMeansOptions {
     }
 }
 
-/// A tolerance that [`KMeansOptions::validate`] accepts is no NaN.
+/// A tolerance accepted by [`KMeansOptions::validate`] is not NaN.
 impl Eq for KMeansOptions {}
 
 impl Hash for KMeansOptions {
@@ -87,17 +88,17 @@ impl fmt::Display for KMeansOptions {
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct KMeans {
-    /// One row per centre.
+    /// One row per center.
     pub centers: Matrix,
-    /// Each row's centre.
+    /// By row, its center.
     pub labels: Vec<u32>,
-    /// Rows of each centre.
+    /// By center, its number of rows.
     pub sizes: Vec<u64>,
-    /// Sum of the squared distances to its centre, per cluster.
+    /// By cluster, the sum of squared distances to its center.
     pub cluster_wssse: Vec<f64>,
-    /// Their sum.
+    /// Sum of `cluster_wssse`.
     pub wssse: f64,
-    /// The restart that won, from 0, and its iterations.
+    /// Index of the best restart, and its iterations.
     pub restart: usize,
     pub iterations: usize,
 }
@@ -106,15 +107,15 @@ impl KMeans {
     /// Clusters `rows`.
     ///
     /// # Errors
-    /// [`MlError::Option`] for options that cannot be used, [`MlError::Range`] if sums of squares overflow.
+    /// [`MlError::Option`] for invalid options, [`MlError::Range`] if sums of squares overflow.
     pub fn fit(rows: &Matrix, options: &KMeansOptions) -> Result<Self, MlError> {
         Self::fit_until(rows, options, &AtomicBool::new(false))
     }
 
-    /// As [`Self::fit`]; ends in [`MlError::Stopped`] soon after `stop` is set.
+    /// Like [`Self::fit`]; returns [`MlError::Stopped`] soon after `stop` is set.
     ///
     /// # Errors
-    /// As for [`Self::fit`].
+    /// Those of [`Self::fit`].
     pub fn fit_until(rows: &Matrix, options: &KMeansOptions, stop: &AtomicBool) -> Result<Self, MlError> {
         options.validate()?;
         let mut best: Option<Self> = None;
@@ -129,19 +130,19 @@ impl KMeans {
         if best.wssse.is_finite() { Ok(best) } else { Err(MlError::Range) }
     }
 
-    /// The nearest centre of each row; the first of several that are equally near. Of the rows that it was fitted to, these are
-    /// [`Self::labels`].
+    /// The nearest center of each row, the first one on ties. For the training rows, this is [`Self::labels`].
     ///
     /// # Errors
-    /// [`MlError::Shape`] if the rows have another number of columns than the centres.
+    /// [`MlError::Shape`] if rows and centers have different numbers of columns.
     pub fn predict(&self, rows: &Matrix) -> Result<Vec<u32>, MlError> {
         nearest(rows, &self.centers)
     }
 
-    /// Clusters `rows` from given centres, one per row of `start`; `clusters`, `restarts` and `seed` of the options play no part.
+    /// Clusters `rows` from given centers, one per row of `start`; `clusters`, `restarts` and `seed` of the options are
+    /// ignored.
     ///
     /// # Errors
-    /// [`MlError::Shape`] if the centres have another number of columns.
+    /// [`MlError::Shape`] if rows and centers have different numbers of columns.
     pub fn fit_from(rows: &Matrix, start: Matrix, options: &KMeansOptions) -> Result<Self, MlError> {
         at_least_one("max_iterations", options.max_iterations)?;
         not_negative("tolerance", options.tolerance)?;
@@ -152,10 +153,10 @@ impl KMeans {
         Self::lloyd(rows, start, options, &AtomicBool::new(false))
     }
 
-    /// The centres with which a restart begins.
+    /// Starting centers of a restart.
     ///
     /// # Errors
-    /// As for [`Self::fit`].
+    /// Those of [`Self::fit`].
     pub fn starting_centers(rows: &Matrix, options: &KMeansOptions, restart: usize) -> Result<Matrix, MlError> {
         options.validate()?;
         starting_centers(rows, options, restart, &AtomicBool::new(false))
@@ -175,7 +176,7 @@ impl KMeans {
         Ok(Self { labels, ..lloyd.model(&sums) })
     }
 
-    /// The clusters of no rows.
+    /// The model for no rows.
     pub(crate) fn without_rows(columns: usize) -> Self {
         Self {
             centers: Matrix { values: vec![], rows: 0, columns },
@@ -189,10 +190,10 @@ impl KMeans {
     }
 }
 
-/// Lloyd's iterations, wherever the rows are: it takes what rows sum up to, and moves the centres.
+/// Lloyd's iterations, independent of where the rows are: consumes sums over rows, and moves the centers.
 pub(crate) struct Lloyd {
     centers: Matrix,
-    /// The sum of squared moves at which it ends.
+    /// Sum of squared moves that ends the iterations.
     threshold: f64,
     max_iterations: usize,
     iterations: usize,
@@ -200,9 +201,9 @@ pub(crate) struct Lloyd {
 }
 
 impl Lloyd {
-    /// From these centres, over `rows` rows whose columns have these sums of squared distances to their means.
+    /// Starts from given centers; `squares` has each column's sum of squared distances to its mean over `rows` rows.
     pub(crate) fn new(start: Matrix, options: &KMeansOptions, squares: &[f64], rows: usize) -> Self {
-        // Of no columns there is no mean variance; nothing moves then.
+        // Without columns the mean variance is 0, and no center moves.
         let mean_variance = squares.iter().sum::<f64>() / rows as f64 / squares.len().max(1) as f64;
         let threshold = options.tolerance * mean_variance;
         Self { centers: start, threshold, max_iterations: options.max_iterations, iterations: 0, still: false }
@@ -212,12 +213,13 @@ impl Lloyd {
         &self.centers
     }
 
-    /// True while rows are to be assigned to [`Self::centers`] for a step.
+    /// Whether another step is needed, with rows assigned to [`Self::centers`].
     pub(crate) fn goes_on(&self) -> bool {
         !self.still && self.iterations < self.max_iterations
     }
 
-    /// Moves each centre to the mean of its rows: for each, `sums` has the sums of their columns, their number, and one number more.
+    /// Moves each center to the mean of its rows. `sums` has, per center, the column sums, the row count, and one
+    /// unused number.
     pub(crate) fn step(&mut self, sums: &[f64]) {
         let width = self.centers.num_columns();
         self.iterations += 1;
@@ -236,7 +238,7 @@ impl Lloyd {
         self.still = moved <= self.threshold;
     }
 
-    /// The model without labels; `sums` as for [`Self::step`], and behind the number of rows their squared distances.
+    /// The model without labels; `sums` as for [`Self::step`], with the squared distances as the last number.
     pub(crate) fn model(self, sums: &[f64]) -> KMeans {
         let width = self.centers.num_columns();
         let of_cluster = |place: usize| sums.chunks_exact(width + 2).map(move |sum| sum[width + place]);
@@ -253,10 +255,10 @@ impl Lloyd {
     }
 }
 
-/// The nearest of `centers` for each row; without centres there is none.
+/// The nearest of `centers` for each row; empty without centers.
 ///
 /// # Errors
-/// As [`KMeans::predict`].
+/// Those of [`KMeans::predict`].
 pub(crate) fn nearest(rows: &Matrix, centers: &Matrix) -> Result<Vec<u32>, MlError> {
     if centers.num_rows() == 0 {
         return Ok(Vec::new());
@@ -268,7 +270,7 @@ pub(crate) fn nearest(rows: &Matrix, centers: &Matrix) -> Result<Vec<u32>, MlErr
     Ok(assign(rows, centers).labels)
 }
 
-/// Each row's centre; for each centre the sums of its rows' columns, their number, and their squared distances.
+/// Center of each row; per center the column sums of its rows, their number, and their squared distances.
 struct Assigned {
     labels: Vec<u32>,
     sums: Vec<f64>,
@@ -345,25 +347,25 @@ fn starting_centers(
     Ok(centers)
 }
 
-/// How a starting centre is drawn.
+/// Random draw of a starting center.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Draw {
-    /// Which share of the weights lies before it.
+    /// Share of the total weight before the drawn row.
     pub u: f64,
-    /// The row where no weight is above 0.
+    /// The row to use if no weight is positive.
     pub any: usize,
 }
 
 impl Draw {
-    /// Centre `step` of a restart over `rows` rows, of which there is one at least.
+    /// Draws center `step` of a restart over `rows` rows, at least one.
     pub(crate) fn new(options: &KMeansOptions, restart: usize, step: usize, rows: usize) -> Self {
         let u = uniform(options.seed, restart as u64, step as u64);
         Self { u, any: ((u * rows as f64) as usize).min(rows - 1) }
     }
 
-    /// The first row whose prefix sum exceeds its share of all weights, which are summed up chunk by chunk.
+    /// The first row whose prefix sum exceeds its share of the total weight, summed by chunks.
     fn row(&self, weights: &[f64], chunk_sums: &[f64]) -> usize {
-        // Added in the same order twice, so that the last prefix is the total to the last bit.
+        // Total and prefixes add in one order, so that the last prefix equals the total exactly.
         let total = chunk_sums.iter().fold(0.0, |sum, chunk| sum + chunk);
         if total.is_nan() || total <= 0.0 {
             return self.any;
@@ -388,14 +390,14 @@ impl Draw {
             }
             before += sum;
         }
-        // With sums beyond the range of a double no prefix is greater.
+        // If sums exceed the range of a double, no prefix exceeds the share.
         let weighty = chunk_sums.iter().rposition(|sum| *sum > 0.0);
         let last = weighty.and_then(|number| chunk(number).rfind(|(_, weight)| *weight > 0.0));
         last.map_or(self.any, |(row, _)| row)
     }
 }
 
-/// A number in [0, 1) that is a function of its arguments: SplitMix64's finaliser over each in turn, then 53 bits.
+/// A pseudo-random number in [0, 1) from its arguments: SplitMix64's finalizer over each in turn, then 53 bits.
 fn uniform(seed: u64, restart: u64, step: u64) -> f64 {
     const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
     let mix = |word: u64| {

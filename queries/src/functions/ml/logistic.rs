@@ -1,4 +1,4 @@
-//! Logistic regression: standardised features, an intercept, no penalty, fitted by L-BFGS.
+//! Logistic regression: standardized features, an intercept, no penalty, fitted by L-BFGS.
 //!
 //! ```text
 //!   z = (x - mean) / scale          p = 1 / (1 + exp(-(w·z + b)))          predicts 1 where w·z + b > 0
@@ -6,10 +6,11 @@
 //!   start at 0; direction from the last 5 steps; step 1, halved until the loss falls enough (Armijo, c₁ = 10⁻⁴)
 //! ```
 //!
-//! Ends      when no slope exceeds tolerance · max(loss, 10⁻⁹), when the loss falls by at most tolerance/100 · max(loss, 10⁻⁹), after
-//!           `max_iterations`, or when 50 halvings find nothing lower.
-//! Odd data  a constant column has scale 1 and gets no weight. With one class, or when a plane separates the classes, the weights grow
-//!           until the loss hardly moves: the predictions are right, the weights mean nothing. Without rows all is zero.
+//! Ends      when no slope exceeds tolerance · max(loss, 10⁻⁹), when the loss falls by at most tolerance/100 ·
+//!           max(loss, 10⁻⁹), after `max_iterations`, or when 50 halvings do not reduce the loss.
+//! Odd data  a constant column has scale 1 and weight 0. With one class, or if a plane separates the classes, the
+//!           weights grow until the loss hardly changes: predictions are right, weights are meaningless. Without rows
+//!           all values are zero.
 //! After     Liu and Nocedal 1989 (L-BFGS); Nocedal and Wright, Numerical Optimization, algorithms 3.1 and 7.4.
 
 use std::collections::VecDeque;
@@ -20,21 +21,21 @@ use std::sync::atomic::AtomicBool;
 use super::exponential::{exp_below, ln_1p_unit};
 use super::{Matrix, MlError, at_least_one, go_on, not_negative};
 
-/// Steps that the direction is made from.
+/// Number of previous steps used for the direction.
 const MEMORY: usize = 5;
 const MAX_HALVINGS: usize = 50;
 const ARMIJO: f64 = 1e-4;
-/// Below this the loss counts as this, in the tests for the end.
+/// Minimum loss in the convergence tests.
 const LEAST_LOSS: f64 = 1e-9;
 
-/// How to fit.
+/// Options of logistic regression.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct LogisticOptions {
     pub max_iterations: usize,
     pub tolerance: f64,
 }
 
-/// The workload's: 100 iterations, tolerance 10⁻⁹.
+/// Options of the workload: 100 iterations, tolerance 10⁻⁹.
 impl Default for LogisticOptions {
     fn default() -> Self {
         Self { max_iterations: 100, tolerance: 1e-9 }
@@ -43,14 +44,14 @@ impl Default for LogisticOptions {
 
 impl LogisticOptions {
     /// # Errors
-    /// [`MlError::Option`] names the option, its value, and what it may be.
+    /// [`MlError::Option`] with the option, its value, and the valid values.
     pub fn validate(&self) -> Result<(), MlError> {
         at_least_one("max_iterations", self.max_iterations)?;
         not_negative("tolerance", self.tolerance)
     }
 }
 
-/// A tolerance that [`LogisticOptions::validate`] accepts is no NaN.
+/// A tolerance accepted by [`LogisticOptions::validate`] is not NaN.
 impl Eq for LogisticOptions {}
 
 impl Hash for LogisticOptions {
@@ -76,16 +77,16 @@ impl fmt::Display for LogisticOptions {
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Logistic {
-    /// One per feature, for its standardised value.
+    /// One per feature, for its standardized value.
     pub weights: Vec<f64>,
     pub intercept: f64,
     pub means: Vec<f64>,
     /// Sample standard deviations; 1 for a constant feature.
     pub scales: Vec<f64>,
-    /// The mean loss at the end.
+    /// Mean loss at the end.
     pub loss: f64,
     pub iterations: usize,
-    /// Whether a test for the end was met, rather than a limit.
+    /// Whether a convergence test ended the fit, not a limit.
     pub converged: bool,
 }
 
@@ -93,16 +94,16 @@ impl Logistic {
     /// Fits a model to rows and their labels.
     ///
     /// # Errors
-    /// [`MlError::Labels`] if there are more or fewer labels than rows, [`MlError::Option`] for options that cannot be used,
+    /// [`MlError::Labels`] if the numbers of labels and rows differ, [`MlError::Option`] for invalid options,
     /// [`MlError::Range`] if sums of squares overflow.
     pub fn fit(rows: &Matrix, labels: &[bool], options: &LogisticOptions) -> Result<Self, MlError> {
         Self::fit_until(rows, labels, options, &AtomicBool::new(false))
     }
 
-    /// As [`Self::fit`]; ends in [`MlError::Stopped`] soon after `stop` is set.
+    /// Like [`Self::fit`]; returns [`MlError::Stopped`] soon after `stop` is set.
     ///
     /// # Errors
-    /// As for [`Self::fit`].
+    /// Those of [`Self::fit`].
     pub fn fit_until(
         rows: &Matrix,
         labels: &[bool],
@@ -127,21 +128,21 @@ impl Logistic {
         Ok(Self::found(search, means, scales))
     }
 
-    /// The model of no rows.
+    /// The model for no rows.
     pub(crate) fn without_rows(columns: usize) -> Self {
         let (weights, scales) = (vec![0.0; columns], vec![1.0; columns]);
         let means = weights.clone();
         Self { means, weights, intercept: 0.0, scales, loss: 0.0, iterations: 0, converged: true }
     }
 
-    /// Where a search has ended.
+    /// The model at the end of a search.
     pub(crate) fn found(search: Search, means: Vec<f64>, scales: Vec<f64>) -> Self {
         let Search { at, loss, iterations, converged, .. } = search;
         let (intercept, weights) = at.split_last().map_or((0.0, vec![]), |(b, w)| (*b, w.to_vec()));
         Self { weights, intercept, means, scales, loss, iterations, converged }
     }
 
-    /// w·z + b of one row: above zero it predicts 1.
+    /// w·z + b of one row; the prediction is 1 if it is positive.
     ///
     /// # Panics
     /// If `row` has fewer values than the model has weights.
@@ -149,18 +150,18 @@ impl Logistic {
         score(&self.weights, self.intercept, row, &self.means, &self.scales)
     }
 
-    /// The probability of 1.
+    /// The probability of class 1.
     ///
     /// # Panics
-    /// As [`Self::score`].
+    /// Those of [`Self::score`].
     pub fn probability(&self, row: &[f64]) -> f64 {
         probability(self.score(row))
     }
 
-    /// How often the model is right on `rows`.
+    /// Confusion matrix of the model on `rows`.
     ///
     /// # Errors
-    /// [`MlError::Labels`] if there are more or fewer labels than rows.
+    /// [`MlError::Labels`] if the numbers of labels and rows differ.
     pub fn confusion(&self, rows: &Matrix, labels: &[bool]) -> Result<Confusion, MlError> {
         if labels.len() != rows.num_rows() {
             return Err(MlError::Labels { labels: labels.len(), rows: rows.num_rows() });
@@ -176,7 +177,7 @@ impl Logistic {
     }
 }
 
-/// Counts of truth against prediction: `[[tn, fp], [fn, tp]]`.
+/// Counts by truth and prediction: `[[tn, fp], [fn, tp]]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Confusion {
     pub true_negatives: u64,
@@ -210,19 +211,20 @@ impl Confusion {
         self.true_negatives + self.false_positives + self.false_negatives + self.true_positives
     }
 
-    /// The share of predicted ones that are ones; `None` if none is predicted.
+    /// Share of rows with truth 1 among the rows predicted as 1; `None` if there are none.
     pub fn precision(&self) -> Option<f64> {
         share(self.true_positives, self.true_positives + self.false_positives)
     }
 
-    /// Area under the curve of the hard predictions: the mean of both classes' recall; `None` if a class has no rows.
+    /// Area under the curve of the hard predictions, which is the mean recall of both classes; `None` if a class has no
+    /// rows.
     pub fn auc(&self) -> Option<f64> {
         let ones = share(self.true_positives, self.true_positives + self.false_negatives)?;
         let zeros = share(self.true_negatives, self.true_negatives + self.false_positives)?;
         Some((ones + zeros) / 2.0)
     }
 
-    /// The share of rows that are right; `None` without rows.
+    /// Share of correctly predicted rows; `None` without rows.
     pub fn accuracy(&self) -> Option<f64> {
         share(self.true_positives + self.true_negatives, self.total())
     }
@@ -232,12 +234,12 @@ fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-/// Each column's mean and sample standard deviation.
+/// Mean and sample standard deviation of each column.
 fn standard(rows: &Matrix) -> Result<(Vec<f64>, Vec<f64>), MlError> {
     let width = rows.num_columns();
     let means = rows.means();
     let squares = rows.squares(&means);
-    // Whether a column is constant is asked of its values: the rounding of the mean would make a small deviation of it.
+    // Compare values to detect a constant column: rounding of the mean would give it a small deviation.
     let first = rows.row(0);
     let mut differs = vec![false; width];
     let part = |range: std::ops::Range<usize>| {
@@ -249,7 +251,7 @@ fn standard(rows: &Matrix) -> Result<(Vec<f64>, Vec<f64>), MlError> {
     scales(rows.num_rows(), means, &squares, &differs, first)
 }
 
-/// Means and scales of columns with these means and sums of squared distances to them; whether values differ from the first.
+/// Means and scales from means, sums of squared distances to them, and whether values differ from the first.
 pub(crate) fn scales(
     rows: usize,
     mut means: Vec<f64>,
@@ -289,7 +291,7 @@ fn probability(score: f64) -> f64 {
     }
 }
 
-/// ln(1 + exp(-margin)), without overflow.
+/// ln(1 + exp(-margin)) without overflow.
 fn margin_loss(margin: f64) -> f64 {
     if margin >= 0.0 { ln_1p_unit(exp_below(-margin)) } else { ln_1p_unit(exp_below(margin)) - margin }
 }
@@ -302,14 +304,14 @@ struct Problem<'a> {
 }
 
 impl Problem<'_> {
-    /// The loss at `at`, and its slopes.
+    /// The loss at `at`, and its gradient.
     fn value(&self, at: &[f64]) -> (f64, Vec<f64>) {
         let width = self.rows.num_columns();
         let sums = self.rows.sums(width + 2, |index, part| {
             let row = self.rows.row(index);
             let z = score(&at[..width], at[width], row, self.means, self.scales);
             let label = self.labels[index];
-            // p - y, exactly as small as it is on the right side of the plane.
+            // p - y without cancellation, so that it is exact for small values.
             let residual = if label { -probability(-z) } else { probability(z) };
             for column in 0..width {
                 part[column] += residual * ((row[column] - self.means[column]) / self.scales[column]);
@@ -321,13 +323,14 @@ impl Problem<'_> {
     }
 }
 
-/// The mean loss and its slopes, of sums over rows: of the slopes by each weight and by the intercept, then of the loss.
+/// Mean loss and gradient from sums over rows: the gradient by weights and intercept, then the loss.
 pub(crate) fn value_of(mut sums: Vec<f64>, rows: usize) -> (f64, Vec<f64>) {
     let loss = sums.pop().unwrap_or(0.0) / rows as f64;
     (loss, sums.into_iter().map(|sum| sum / rows as f64).collect())
 }
 
-/// The search for the least loss, wherever the rows are: it says at which weights and intercept it wants loss and slopes, and takes them.
+/// L-BFGS search for the minimum loss, independent of where the rows are: it requests loss and gradient at a point, and
+/// consumes them.
 ///
 /// ```text
 ///   new ─► wanted ─► take ─► wanted ─► take ─► … ─► wanted: None
@@ -335,7 +338,7 @@ pub(crate) fn value_of(mut sums: Vec<f64>, rows: usize) -> (f64, Vec<f64>) {
 /// ```
 pub(crate) struct Search {
     options: LogisticOptions,
-    /// The intercept is the last number.
+    /// Current point; the intercept is the last number.
     at: Vec<f64>,
     loss: f64,
     slopes: Vec<f64>,
@@ -345,13 +348,13 @@ pub(crate) struct Search {
     stage: Stage,
 }
 
-/// Where a search stands.
+/// State of a search.
 enum Stage {
-    /// It wants to know the start.
+    /// Requests the starting point.
     Start,
-    /// It wants to know what lies in this direction.
+    /// Requests a point in this direction.
     Steps { direction: Vec<f64>, descent: f64, length: f64, halvings: usize },
-    /// It has ended.
+    /// The search has ended.
     Ended,
 }
 
@@ -369,7 +372,7 @@ impl Search {
         }
     }
 
-    /// Where loss and slopes are wanted next; `None` when it has ended.
+    /// The point at which loss and gradient are needed next; `None` at the end.
     pub(crate) fn wanted(&self) -> Option<Vec<f64>> {
         match &self.stage {
             Stage::Start => Some(self.at.clone()),
@@ -380,7 +383,7 @@ impl Search {
         }
     }
 
-    /// Takes loss and slopes where they were wanted.
+    /// Consumes loss and gradient at the wanted point.
     pub(crate) fn take(&mut self, (loss, slopes): (f64, Vec<f64>)) {
         let Some(at) = self.wanted() else { return };
         match &mut self.stage {
@@ -389,7 +392,7 @@ impl Search {
                 self.converged = self.is_flat();
             }
             Stage::Steps { descent, length, halvings, .. } => {
-                // A loss that is no number has not fallen.
+                // A NaN loss has not fallen.
                 let falls = loss <= self.loss + ARMIJO * *length * *descent;
                 if !falls {
                     (*length, *halvings) = (*length * 0.5, *halvings + 1);
@@ -427,7 +430,7 @@ impl Search {
         let mut direction = direction(&self.slopes, &self.steps);
         let mut descent = dot(&direction, &self.slopes);
         if descent.is_nan() || descent >= 0.0 {
-            // Rounding has spoilt the remembered steps: straight down instead.
+            // Rounding has made the stored steps useless: use steepest descent.
             self.steps.clear();
             direction = self.slopes.iter().map(|slope| -slope).collect();
             descent = dot(&direction, &self.slopes);
@@ -436,7 +439,7 @@ impl Search {
     }
 }
 
-/// What one step taught: how far it went, how the slopes changed, and the product of both.
+/// Correction pair of one step: change of the point, change of the gradient, and their product.
 struct Step {
     moved: Vec<f64>,
     bent: Vec<f64>,
@@ -452,7 +455,7 @@ impl Step {
     }
 }
 
-/// The two-loop recursion.
+/// The two-loop recursion of L-BFGS.
 fn direction(slopes: &[f64], steps: &VecDeque<Step>) -> Vec<f64> {
     let mut q = slopes.to_vec();
     let mut shares = Vec::with_capacity(steps.len());
@@ -487,7 +490,7 @@ mod tests {
 
     #[test]
     fn one_feature_without_meaning_gives_the_share_of_ones() {
-        // A constant column: only the intercept is left, and its best value is ln(3/1).
+        // A constant column leaves only the intercept; its best value is ln(3/1).
         let model = fit(1, &[0.1; 4], &[true, true, true, false]);
         assert_eq!((model.weights.as_slice(), model.scales.as_slice()), ([0.0].as_slice(), [1.0].as_slice()));
         assert!((model.intercept - 3.0_f64.ln()).abs() < 1e-6, "{}", model.intercept);

@@ -1,13 +1,13 @@
 //! Machine learning over plain arrays: k-means, logistic regression, naive Bayes on text.
 //!
 //! ```text
-//!   Matrix (rows × columns, f64) ─► fit(&matrix, &options) ─► a model with its numbers
+//!   Matrix (rows × columns, f64) ─► fit(&matrix, &options) ─► a model
 //!        chunks of CHUNK_ROWS rows on rayon's threads ─► partial sums ─► added in chunk order
 //! ```
 //!
-//! Same     the answer depends on the rows, their order, the options and the seed; not on threads, nor on the run.
-//! Numbers  double precision. What is not finite is refused before it gets here.
-//! Cancel   each iteration asks `stop`; a stopped fit ends in [`MlError::Stopped`].
+//! Same     results depend on the rows, their order, the options and the seed; not on threads or runs.
+//! Numbers  double precision. Numbers that are not finite are rejected earlier.
+//! Cancel   each iteration checks `stop`; a stopped fit returns [`MlError::Stopped`].
 
 pub(crate) mod bayes;
 mod exponential;
@@ -25,13 +25,13 @@ pub use hash::murmur3_32;
 pub use kmeans::{KMeans, KMeansOptions};
 pub use logistic::{Confusion, Logistic, LogisticOptions};
 
-/// Rows that one thread sums before the sums are added up in order. A constant, so that the order of additions never changes; the
-/// device's, so that it adds in the same order.
+/// Rows per chunk: one thread sums a chunk, then chunk sums are added in order. A constant for a fixed order of
+/// additions, and equal to the device's.
 const CHUNK_ROWS: usize = millpond::kernels::tune::LEARN_CHUNK_ROWS as usize;
-/// Chunks whose sums are held at a time: enough for many threads, and bounded where sums are wide.
+/// Chunk sums held at a time: enough for many threads, and a bound on memory for wide sums.
 const CHUNKS_HELD: usize = 64;
 
-/// Why a model could not be fitted.
+/// Error of fitting a model.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MlError {
@@ -51,7 +51,7 @@ pub enum MlError {
     Stopped,
 }
 
-/// Numbers in rows, one row after the other.
+/// Row-major matrix of doubles.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Matrix {
     values: Vec<f64>,
@@ -60,10 +60,10 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// Takes `rows` × `columns` values, row after row.
+    /// Creates a matrix from `rows` × `columns` row-major values.
     ///
     /// # Errors
-    /// [`MlError::Shape`] if there are more or fewer, [`MlError::NotFinite`] for the first NaN or infinity.
+    /// [`MlError::Shape`] for another number of values, [`MlError::NotFinite`] for the first NaN or infinity.
     pub fn try_new(rows: usize, columns: usize, values: Vec<f64>) -> Result<Self, MlError> {
         if rows.checked_mul(columns) != Some(values.len()) {
             return Err(MlError::Shape { rows, columns, values: values.len() });
@@ -82,12 +82,12 @@ impl Matrix {
         self.columns
     }
 
-    /// The values as columns, one after the other.
+    /// The values in column-major order.
     pub(crate) fn by_column(&self) -> Vec<f64> {
         (0..self.columns).flat_map(|column| (0..self.rows).map(move |row| self.row(row)[column])).collect()
     }
 
-    /// As [`Self::try_new`] of values that lie column after column, and that may be anything.
+    /// Like [`Self::try_new`] from column-major values, without a check for finite values.
     pub(crate) fn from_columns(rows: usize, columns: usize, values: &[f64]) -> Result<Self, MlError> {
         if rows.checked_mul(columns) != Some(values.len()) {
             return Err(MlError::Shape { rows, columns, values: values.len() });
@@ -99,12 +99,12 @@ impl Matrix {
     /// Row `index`, as a slice.
     ///
     /// # Panics
-    /// If there is no such row.
+    /// If `index` is out of range.
     pub fn row(&self, index: usize) -> &[f64] {
         &self.values[index * self.columns..(index + 1) * self.columns]
     }
 
-    /// Computes a value of each chunk of rows, and takes them in order; few are held at a time.
+    /// Computes a value for each chunk of rows, and passes the values on in order; few are held at a time.
     fn chunks<T: Send>(&self, each: impl Fn(std::ops::Range<usize>) -> T + Sync + Send, mut take: impl FnMut(T)) {
         let chunk = |number: usize| number * CHUNK_ROWS..((number + 1) * CHUNK_ROWS).min(self.rows);
         let chunks = self.rows.div_ceil(CHUNK_ROWS);
@@ -115,7 +115,7 @@ impl Matrix {
         }
     }
 
-    /// Sums over rows of what `add` puts into an array of `width` numbers: chunk by chunk, then chunk after chunk.
+    /// Sums over rows, in `width` numbers, the contributions of `add`: within chunks, then over chunks in order.
     fn sums(&self, width: usize, add: impl Fn(usize, &mut [f64]) + Sync + Send) -> Vec<f64> {
         let mut sums = vec![0.0; width];
         let part = |rows: std::ops::Range<usize>| {
@@ -127,13 +127,13 @@ impl Matrix {
         sums
     }
 
-    /// Each column's mean.
+    /// Mean of each column.
     fn means(&self) -> Vec<f64> {
         let sums = self.sums(self.columns, |row, part| add_to(part, self.row(row)));
         sums.into_iter().map(|sum| sum / self.rows as f64).collect()
     }
 
-    /// Each column's sum of squared distances to `means`.
+    /// Sum of squared distances to `means`, per column.
     fn squares(&self, means: &[f64]) -> Vec<f64> {
         self.sums(self.columns, |row, part| {
             for ((part, value), mean) in part.iter_mut().zip(self.row(row)).zip(means) {

@@ -1,13 +1,14 @@
-//! Machine learning on the rows of a plan.
+//! Machine learning over the rows of a plan.
 //!
 //! ```text
-//!   rows in the order of their columns ─► Matrix, labels, ids ─► fit on a blocking thread ─► a table
+//!   rows sorted by their columns ─► Matrix, labels, ids ─► fit on a blocking thread ─► a table
 //!   training texts ─► counts, batch by batch ─► test texts ─► predictions, batch by batch
 //! ```
 //!
-//! NULL     in a number or a label is refused by name. Training rows without text or class are skipped; a test row without text has
-//!          no prediction.
-//! Memory   numbers and ids of all rows for k-means and regression; the model for naive Bayes. Counted in the session's pool.
+//! NULL     in a number or a label is an error with the column's name. Training rows with a NULL text or class are
+//!          skipped; a test row with a NULL text has no prediction.
+//! Memory   numbers and ids of all rows for k-means and regression; the model for naive Bayes. Reserved in the
+//!          session's pool.
 //! Cancel   a dropped stream stops the fit at its next iteration.
 
 use std::collections::HashMap;
@@ -43,7 +44,7 @@ impl From<MlError> for DataFusionError {
     }
 }
 
-/// The table of a function of machine learning.
+/// Result table of a machine learning function.
 pub(crate) fn run(
     function: &Function,
     columns: &[usize],
@@ -86,7 +87,7 @@ pub(crate) fn run(
     stream::once(start).try_flatten().boxed()
 }
 
-/// Tells a fit on another thread that nobody waits any more.
+/// Stops a fit on another thread when its result is no longer needed.
 #[derive(Default)]
 struct Stop(Arc<AtomicBool>);
 
@@ -106,7 +107,7 @@ struct Job {
     stop: Stop,
 }
 
-/// The rows of an input, as machine learning wants them.
+/// Rows of an input in the form that machine learning needs.
 struct Rows {
     id: Option<ArrayRef>,
     label: Option<Vec<bool>>,
@@ -114,7 +115,7 @@ struct Rows {
 }
 
 impl Job {
-    /// Runs what computes for long on a thread that may.
+    /// Runs a long computation on a blocking thread.
     async fn compute<T: Send + 'static>(&self, work: impl FnOnce(&AtomicBool) -> T + Send + 'static) -> Result<T> {
         let stop = Arc::clone(&self.stop.0);
         let timer = self.metrics.elapsed_compute().timer();
@@ -169,7 +170,7 @@ impl Job {
                 let matrix = Matrix::try_new(batch.num_rows(), features, values)?;
                 let of = Arc::clone(&centers);
                 let nearest = job.compute(move |_| nearest(&matrix, &of)).await??;
-                // Without centres there are no labels.
+                // Without centers there are no labels.
                 let numbers: UInt32Array = (0..batch.num_rows()).map(|row| nearest.get(row).copied()).collect();
                 let columns = vec![Arc::clone(batch.column(job.columns[0])), take(&labels, &numbers, None)?];
                 let output = RecordBatch::try_new(Arc::clone(&job.schema), columns)?.record_output(&job.metrics);
@@ -281,7 +282,7 @@ impl Job {
         Ok(RecordBatch::try_new(Arc::clone(&self.schema), columns)?.record_output(&self.metrics))
     }
 
-    /// All rows: an id, a label, and features, as far as the function has them.
+    /// Collects all rows: id, label and features, as the function needs them.
     async fn collect(&self, mut input: SendableRecordBatchStream, with_id: bool, with_label: bool) -> Result<Rows> {
         let (mut ids, mut labels, mut values, mut num_rows) = (vec![], vec![], vec![], 0);
         let schema = input.schema();
@@ -310,7 +311,7 @@ impl Job {
         Ok(Rows { id, label: with_label.then_some(labels), features })
     }
 
-    /// The numbers of a batch, row after row.
+    /// Numbers of a batch, row-major.
     fn features(&self, schema: &SchemaRef, columns: &[usize], batch: &RecordBatch) -> Result<Vec<f64>> {
         let columns: Result<Vec<Float64Array>> =
             columns.iter().map(|column| self.numbers(schema, *column, batch.column(*column))).collect();
@@ -357,13 +358,13 @@ impl Job {
         let starts = (0..all.num_rows()).step_by(self.batch_rows);
         let batches: Vec<RecordBatch> =
             starts.map(|start| all.slice(start, self.batch_rows.min(all.num_rows() - start))).collect();
-        // The job goes with the batches: its memory is counted as long as they are there.
+        // The batches own the job, so that its memory stays reserved while they exist.
         let rows = stream::iter(batches).map(move |batch| Ok(batch.record_output(&self.metrics)));
         Ok(rows.boxed())
     }
 }
 
-/// The table of a fit's centres.
+/// Table of a fit's centers.
 pub(crate) fn centers_table(model: &KMeans) -> Vec<ArrayRef> {
     let clusters = model.centers.num_rows();
     let mut columns = vec![integers(0..clusters as i64), integers(model.sizes.iter().map(|size| *size as i64))];
@@ -374,7 +375,7 @@ pub(crate) fn centers_table(model: &KMeans) -> Vec<ArrayRef> {
     columns
 }
 
-/// The one row that says how good a model is.
+/// Quality measures of a model, as one row.
 pub(crate) fn report_table(model: &Logistic, confusion: &Confusion) -> Vec<ArrayRef> {
     let count = |count: u64| integers([count as i64]);
     let measure = |value: Option<f64>| -> ArrayRef { Arc::new(Float64Array::from(vec![value])) };
@@ -402,7 +403,7 @@ fn doubles(values: impl IntoIterator<Item = f64>) -> ArrayRef {
     Arc::new(Float64Array::from_iter_values(values))
 }
 
-/// The values of a class column, numbered as they come.
+/// Values of a class column, numbered in order of appearance.
 pub(crate) struct Classes {
     converter: RowConverter,
     numbers: HashMap<OwnedRow, usize>,
@@ -417,7 +418,7 @@ impl Classes {
         self.numbers.len()
     }
 
-    /// Each row's number; `None` for NULL.
+    /// Class number of each row; `None` for NULL.
     pub fn number(&mut self, column: &ArrayRef) -> Result<Vec<Option<usize>>> {
         let (rows, nulls) = (self.converter.convert_columns(&[Arc::clone(column)])?, column.logical_nulls());
         let number = |(index, row): (usize, millpond::datafusion::arrow::row::Row<'_>)| {
@@ -428,7 +429,7 @@ impl Classes {
         Ok(rows.iter().enumerate().map(number).collect())
     }
 
-    /// The numbers in the order of their values, and the values.
+    /// The class numbers sorted by value, and the values.
     pub fn sorted(self) -> Result<(Vec<usize>, ArrayRef)> {
         let mut all: Vec<(OwnedRow, usize)> = self.numbers.into_iter().collect();
         all.sort_by(|(a, _), (b, _)| a.row().cmp(&b.row()));

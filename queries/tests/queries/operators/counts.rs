@@ -1,4 +1,4 @@
-//! Counts the values in the first column of each input, one row for each: a sink of a program.
+//! Counts the non-NULL values in the first column of each input, one row per input: a sink of a program.
 //!
 //! ```text
 //!   input 0   [ 3 │ NULL │ -6 ]                         input │ counted
@@ -6,7 +6,7 @@
 //!                                                           1 │       0
 //!
 //!   on the device   input 0 … ──► CountsSink ─┐
-//!                   input 1 … ──► CountsSink ─┴─► one row each ──► the next segment reads one after the other
+//!                   input 1 … ──► CountsSink ─┴─► one row each ──► the next segment reads them in order
 //! ```
 //!
 //! NULL       is not counted.
@@ -48,7 +48,7 @@ use millpond::program::part::{Kept, Part};
 use millpond::program::segments::{Open, Origin, Segments};
 use millpond::reason::Reason;
 
-/// The number of each input, and how many values its first column has. It runs on the CPU.
+/// For each input, its number and the count of non-NULL values in its first column. Runs on the CPU.
 #[derive(Debug)]
 pub struct CountsExec {
     inputs: Vec<Arc<dyn ExecutionPlan>>,
@@ -120,7 +120,7 @@ impl ExecutionPlan for CountsExec {
     }
 }
 
-/// The same on the device.
+/// The device form of [`CountsExec`].
 #[derive(Debug)]
 pub struct DeviceCountsExec {
     inputs: Vec<Arc<dyn ExecutionPlan>>,
@@ -168,7 +168,7 @@ impl ExecutionPlan for DeviceCountsExec {
     }
 }
 
-/// Where it is placed, and how it becomes a sink of each input.
+/// Placement, and cutting into one sink per input.
 #[derive(Debug)]
 pub struct Counts;
 
@@ -190,9 +190,9 @@ impl DeviceOperator for Counts {
     }
 }
 
-/// All inputs are counted on the device, or none is. An input that is on the CPU gets an upload.
+/// Places all inputs on the device, or none. An input on the CPU gets an upload.
 fn place(node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Result<Placed> {
-    // An input that stops after some rows is held to that before its rows are counted.
+    // A row limit of an input is applied before its rows are counted.
     let place = |input| to.after_limit(to.place(input)?);
     let inputs = node.children().into_iter().map(place).collect::<Result<Vec<_>>>()?;
     match judge(node, &inputs, to) {
@@ -201,7 +201,7 @@ fn place(node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Result<Placed> {
     }
 }
 
-/// The device's form of `node` over `inputs`.
+/// The device form of `node` over `inputs`, or the reason against it.
 fn judge(
     node: &Arc<dyn ExecutionPlan>,
     inputs: &[Placed],
@@ -210,7 +210,7 @@ fn judge(
     let mut plans = vec![];
     for input in inputs {
         let tree = to.tree(input)?;
-        // The counted column is read; the others may have any type.
+        // Only the counted column is read; the others may have any type.
         tree.columns[0].ty()?;
         plans.push(tree.plan);
     }
@@ -224,7 +224,7 @@ fn judge(
     })
 }
 
-/// What the device knows of the columns of [`schema`].
+/// Lowered form of the columns of [`schema`].
 fn columns() -> Vec<ColumnInfo> {
     let form = Form::Plain(Ty::new(Repr::I64));
     let column = |field: &Arc<Field>| ColumnInfo::new(field.name().clone(), field.data_type().clone(), form.clone());
@@ -249,7 +249,7 @@ impl Cut for Counts {
     }
 }
 
-/// One row: the number of the input, and how many values its first column has.
+/// Sink with one result row: the number of the input, and the count of its first column.
 #[derive(Debug)]
 struct CountsSink {
     number: usize,
@@ -264,7 +264,7 @@ impl Sink for CountsSink {
             filters.push(counted.map_err(|error| refused(error.to_string()))?);
             Ok(())
         })?;
-        // Rows that pass are counted, and nothing of them is written.
+        // Rows that pass the filter are counted, but not written.
         Ok(LoweredSink::new(segment.write(vec![]), columns()))
     }
 
@@ -273,7 +273,7 @@ impl Sink for CountsSink {
     }
 }
 
-/// The count of one input while its rows come, from any number of streams.
+/// Count of one input, updated from any number of streams.
 struct CountsRun {
     number: usize,
     counted: AtomicU64,
@@ -284,7 +284,7 @@ impl SinkRun for CountsRun {
         async move {
             let Extent { segment, stream, .. } = extent;
             let (part, _made) = extent.materialise(false).await?;
-            // What finds no memory fails above, and is not counted.
+            // A failed allocation returns an error above, so its rows are not counted.
             let rows = segment.run.count_rows_of(segment.index, &mut [part], stream).await?;
             self.counted.fetch_add(rows, Ordering::Relaxed);
             Ok(())
@@ -307,7 +307,7 @@ impl SinkRun for CountsRun {
 }
 
 impl CountsRun {
-    /// The row that the segment gives, written by a kernel over no columns and one row.
+    /// The result row of the segment, written by a kernel over one row without columns.
     fn row(&self, segment: &SegmentRun, stream: &Stream) -> std::result::Result<Part, Failure> {
         let run = &segment.run;
         let number = Ty::new(Repr::I64);

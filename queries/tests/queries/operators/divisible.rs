@@ -1,13 +1,13 @@
-//! Keeps the rows whose first number divides by n: a stage of a program.
+//! Keeps rows whose first number is divisible by n: a stage of a program.
 //!
 //! ```text
-//!   DivisibleExec: by=3                [ 3 a │ 4 b │ NULL c │ -6 d ]  ──►  [ 3 a │ -6 d ]        any number, on the CPU
-//!   DeviceDivisibleExec: by=3          the same in the kernel of its segment                     integers
+//!   DivisibleExec: by=3                [ 3 a │ 4 b │ NULL c │ -6 d ]  ──►  [ 3 a │ -6 d ]      any number, on the CPU
+//!   DeviceDivisibleExec: by=3          fused into the kernel of its segment                      integers
 //! ```
 //!
 //! NULL       drops its row.
 //! Order      not promised.
-//! Memory     none of its own.
+//! Memory     none.
 //! Waits      never.
 //! Stands for DivisibleExec.
 
@@ -38,10 +38,10 @@ use millpond::program::lower::SegmentLowering;
 use millpond::program::segments::{Open, Segments};
 use millpond::reason::Reason;
 
-/// Largest `n`: every integer type holds it.
+/// Maximum `n`, representable in every integer type.
 const MOST: u8 = 127;
 
-/// The rows of `input` whose first number divides by `by`, which is from 1 to [`MOST`]. It runs on the CPU.
+/// The rows of `input` whose first number is divisible by `by`, from 1 to [`MOST`]. Runs on the CPU.
 #[derive(Debug)]
 pub struct DivisibleExec {
     by: u8,
@@ -84,7 +84,7 @@ millpond::device_node!(DivisibleExec, {
     }
 });
 
-/// The rows of `batch` whose first number divides by `by`.
+/// The rows of `batch` whose first number is divisible by `by`.
 fn rows_that_divide(batch: &RecordBatch, by: u8) -> Result<RecordBatch> {
     let first = batch.column(0);
     let number = |value: u8| ScalarValue::UInt8(Some(value)).cast_to(first.data_type())?.to_scalar();
@@ -92,7 +92,7 @@ fn rows_that_divide(batch: &RecordBatch, by: u8) -> Result<RecordBatch> {
     Ok(filter_record_batch(batch, &eq(&rest, &number(0)?)?)?)
 }
 
-/// The same on the device.
+/// The device form of [`DivisibleExec`].
 #[derive(Debug, Clone)]
 pub struct DeviceDivisibleExec {
     by: u8,
@@ -123,7 +123,7 @@ impl DisplayAs for DeviceDivisibleExec {
 
 millpond::device_node!(DeviceDivisibleExec, execute: refuse);
 
-/// Where it is placed, and how it becomes a stage.
+/// Placement, and conversion to a stage.
 #[derive(Debug)]
 pub struct Divisible;
 
@@ -147,7 +147,7 @@ impl DeviceOperator for Divisible {
     }
 }
 
-/// The device's form of `node` over `input`.
+/// The device form of `node` over `input`, or the reason against it.
 fn judge(
     node: &Arc<dyn ExecutionPlan>,
     by: u8,
@@ -165,7 +165,7 @@ fn judge(
     Ok(DeviceTree { plan, cpu: Arc::clone(node), row_limit: None, sorted: false, ..input.clone() })
 }
 
-/// Whether the first column of a row divides by `by`.
+/// Whether the first column of a row is divisible by `by`.
 fn divides(lowering: &mut Lowering<'_>, scope: &Scope, by: u8) -> std::result::Result<NodeId, Reason> {
     let refused = |why: String| Reason::ExprUnsupported { expr: format!("divisible by {by}"), why };
     let first = scope.column(0)?;
@@ -173,7 +173,7 @@ fn divides(lowering: &mut Lowering<'_>, scope: &Scope, by: u8) -> std::result::R
         return Err(refused(format!("the first column is {}, which is no integer", first.data_type)));
     }
     let ty = Ty::new(lowering.graph.ty(first.node).repr);
-    // A parameter: the kernel is the same for every `by`.
+    // A parameter, so that one kernel serves every `by`.
     let by = lowering.slot(ty.within(1, MOST.into()), Literal::Int(by.into()));
     let zero = lowering.graph.integer(0, ty.repr);
     let invalid = |error: GraphError| refused(error.to_string());
@@ -197,7 +197,7 @@ impl Cut for Divisible {
     }
 }
 
-/// Rows whose first number divides by `by`.
+/// Stage that keeps rows whose first number is divisible by `by`.
 #[derive(Debug)]
 struct DivisibleStage {
     by: u8,

@@ -1,5 +1,4 @@
-//! Operators from outside: a stage and a sink that a session gets with `MillpondBuilder::operator`, and of which the engine knows
-//! nothing.
+//! External operators: a stage and a sink registered with `MillpondBuilder::operator`, unknown to the engine itself.
 //!
 //! ```text
 //!   thirds             a table that is a DivisibleExec over a query's plan
@@ -11,7 +10,7 @@
 //!           DeviceFilterExec …
 //! ```
 //!
-//! Answers are compared with those of the CPU's nodes, and these with plain loops.
+//! Answers are compared with the CPU nodes, and these with plain loops.
 
 mod counts;
 mod divisible;
@@ -39,10 +38,10 @@ use counts::{Counts, CountsExec};
 use divisible::{Divisible, DivisibleExec};
 
 const ROWS: usize = 1_500;
-/// Rows of a device batch.
+/// Rows per device batch.
 const BATCH: usize = 100;
 
-/// Queries whose operators all have a device form.
+/// Queries whose operators all have device forms.
 const ON_THE_DEVICE: [&str; 14] = [
     "SELECT * FROM thirds",
     "SELECT k FROM thirds WHERE v > 20",
@@ -56,15 +55,15 @@ const ON_THE_DEVICE: [&str; 14] = [
     "SELECT sum(counted), count(*) FROM counts",
     "SELECT c.counted, t.id FROM counts_of_thirds c JOIN thirds t ON t.id = c.input",
     "SELECT * FROM counts_of_thirds UNION ALL SELECT * FROM counts",
-    // Nodes over equal inputs that differ in their divisor, or in nothing.
+    // Nodes over equal inputs, with different or equal divisors.
     "SELECT t.s, sum(t.v) FROM thirds t GROUP BY t.s UNION ALL SELECT t.s, sum(t.v) FROM fifths t GROUP BY t.s",
     "SELECT a.input, b.counted FROM counts a JOIN counts b ON a.counted = b.counted",
 ];
 
-/// Makes a node over the plans of queries.
+/// Creates a node over the plans of queries.
 type Make = fn(Vec<Arc<dyn ExecutionPlan>>) -> Arc<dyn ExecutionPlan>;
 
-/// A table whose rows a node gives. Its inputs are planned for the CPU, by a session of their own, whenever it is scanned.
+/// A table with the rows of a node. Each scan plans its inputs for the CPU in a separate session.
 #[derive(Debug)]
 struct Over {
     session: SessionState,
@@ -122,7 +121,7 @@ fn divisible(by: u8) -> impl Fn(Vec<Arc<dyn ExecutionPlan>>) -> Arc<dyn Executio
     move |mut inputs| Arc::new(DivisibleExec::new(inputs.remove(0), by))
 }
 
-/// The values of `numbers`: id, k, v.
+/// Values of `numbers`: id, k, v.
 fn values() -> Vec<(i64, Option<i64>, i8)> {
     let mut numbers = Numbers(5);
     let mut row = |id: usize| {
@@ -201,7 +200,7 @@ async fn answer(session: &Millpond, sql: &str) -> QueryResult {
     session.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"))
 }
 
-/// The rows of the CPU's nodes.
+/// Rows from the CPU nodes.
 async fn cpu_rows(sql: &str) -> Vec<Vec<String>> {
     let cpu = session(DeviceChoice::Cpu, Fallback::Allow, &[]).await;
     rows(&answer(&cpu, sql).await.batches, sql.contains("ORDER BY"))
@@ -215,7 +214,7 @@ fn all_on_the_device(report: &QueryReport) -> bool {
     report.launches > 0 && report.operators_on_device == report.operators && report.notes.is_empty()
 }
 
-/// Tasks of a query end on their own; then no byte of the device is in use, and it has found nothing.
+/// Waits until the tasks of a query have ended; then the device must have no bytes in use and no findings.
 async fn nothing_is_left(session: &Millpond, what: &str) {
     let wait = async {
         while session.pool_used_bytes() > 0 {
@@ -255,14 +254,14 @@ async fn a_stage_and_a_sink_from_outside_run_on_the_device() {
         let found = answer(&sim, sql).await;
         same(sql, sql, &expected, &found);
         assert!(all_on_the_device(&found.report) && found.report.reasons.is_empty(), "{sql}: {:?}", found.report);
-        // A run of the same session shares what was prepared, and no counts.
+        // Another run of the session reuses the prepared segments, but no counts.
         let again = answer(&sim, sql).await;
         same(sql, sql, &expected, &again);
         nothing_is_left(&sim, sql).await;
     }
 }
 
-/// Each input's count is a segment of its own, and another segment reads them all.
+/// Each input is counted in its own segment, and another segment reads all counts.
 #[tokio::test]
 async fn a_stage_joins_its_segment_and_a_sink_ends_one() {
     let sim = session(DeviceChoice::Sim, Fallback::Error, &[]).await;
@@ -293,7 +292,7 @@ async fn explain_prints_their_device_nodes() {
     assert!(text.contains("DeviceCountsExec") && text.contains("DeviceDivisibleExec: by=3"), "{text}");
 }
 
-/// Of a column that the sink does not read, the type does not matter.
+/// A column that the sink does not read may have any type.
 #[tokio::test]
 async fn the_sink_counts_rows_beside_a_column_without_a_device_form() {
     let sql = "SELECT * FROM counts_beside_lists";
@@ -344,7 +343,7 @@ async fn after_a_fault_the_cpus_nodes_answer() {
             let sim = session(DeviceChoice::Sim, Fallback::Allow, &lost).await;
             let found = match sim.execute(sql).await {
                 Ok(found) => found,
-                // Rows that have left cannot be taken back.
+                // Rows already returned cannot be taken back.
                 Err(error) if nth > 1 && sql == "SELECT * FROM thirds" => {
                     assert!(error.to_string().contains("lost"), "{what}: {error}");
                     continue;
@@ -353,7 +352,7 @@ async fn after_a_fault_the_cpus_nodes_answer() {
             };
             same(sql, &what, &expected, &found);
             let noted = |words: &str| found.report.notes.iter().any(|note| note.contains(words));
-            // Of rows that leave as they come, the CPU takes those that have not left: by `Stage::on_cpu`.
+            // If rows are returned while the query runs, the CPU processes only the remaining rows, by `Stage::on_cpu`.
             let (some, all) = (noted("ran those rows on the CPU"), noted("again on the CPU"));
             assert!(some || all || nth > 1, "{what}: {:?}", found.report);
             assert!(nth > 1 || some == (sql == "SELECT * FROM thirds"), "{what}: {:?}", found.report);
@@ -402,7 +401,7 @@ async fn in_short_memory_answers_are_the_same() {
         }
     }
 
-    // With less memory than they used before, on the device alone.
+    // With less memory than used before, on the device only.
     for table in ["FROM thirds", "FROM counts"] {
         assert!(fitted.iter().any(|sql| sql.contains(table)), "{table}: {fitted:?}");
     }

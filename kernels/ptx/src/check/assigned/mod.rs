@@ -1,19 +1,21 @@
-//! Refuses reading a register that some way there leaves unassigned: its value is whatever was there before.
+//! Rejects reads of registers that some path leaves unassigned: their value is undefined.
 //!
 //!   @%p1 ld.u32 %r1, [%rd1]      %r1: where %p1
 //!   @%p1 add.u32 %r2, %r1, 1     fine: %r1 is read where %p1 holds
 //!   and.pred %p3, %p1, %p2       %p3 implies %p1
 //!   @!%p3 bra end                below, %p3 holds
 //!   st.u32 [%rd2], %r1           fine, too
-//!   end: st.u32 [%rd3], %r1      refused
+//!   end: st.u32 [%rd3], %r1      rejected
 //!
-//! States     assigned; assigned where one of some predicates is true, or false; not. Where ways meet, what both know.
+//! States     assigned; assigned where one of some predicates is true, or false; unassigned. Joins keep what both
+//!            states know.
 //! Flags      %p4 = false; … %r2 = 7; %p4 = true; …    where %p4 holds, %r2 is assigned: constants are facts, too.
-//! Masks      what another operand makes irrelevant may be anything: `and.pred d, a, b` reads `b` where `a` holds.
-//! Copies     `not.pred d, a` reads nothing yet: `d` is assigned where `a` is.
-//! Predicates that are written again take with them what was known by their old value.
-//! After      forward dataflow by Kildall: a block is walked again when somebody comes with less.
-//! Cost       registers that are written in the first block, or in each block that reads them, are never followed.
+//! Masks      an operand is not read where another one makes it irrelevant: `and.pred d, a, b` reads `b` where `a`
+//!            holds.
+//! Copies     `not.pred d, a` does not count as a read: `d` is assigned where `a` is.
+//! Predicates lose all knowledge about their old value when they are written again.
+//! After      forward dataflow by Kildall: a block is visited again when its entry state loses knowledge.
+//! Cost       registers written in the first block, or in each block that reads them, are not tracked.
 
 mod state;
 
@@ -23,7 +25,7 @@ use crate::flow::{Flow, Formula, Literal, Read, Step};
 use state::{Predicates, State};
 use std::collections::BTreeSet;
 
-/// Checks that every register of a function is assigned, on every way, before it is read. The function keeps the rules of
+/// Checks that every register of a function is assigned on every path before it is read. The function must pass
 /// [`check`](crate::check) otherwise.
 ///
 /// # Errors
@@ -38,7 +40,7 @@ pub fn check_assigned(function: &Function) -> Result<(), PtxError> {
     let walk = Walk { flow: &flow, followed: &followed, predicates: &predicates };
     let begins = walk.begins(count);
     for (block, begin) in flow.blocks.iter().zip(begins) {
-        // Nobody comes to a block without a state.
+        // A block without a state is unreachable.
         let Some(mut state) = begin else { continue };
         for (offset, step) in flow.steps_of(block).iter().enumerate() {
             if let Some((register, own)) = walk.unassigned(&state, step)
@@ -55,7 +57,7 @@ pub fn check_assigned(function: &Function) -> Result<(), PtxError> {
     Ok(())
 }
 
-/// The predicate of which a step, in every thread, makes another one.
+/// The predicate that a step copies or negates in every thread.
 fn copied(step: &Step<'_>) -> Option<u32> {
     match (step.formula, step.guard) {
         (Some(Formula::Same(of)), None) => Some(of.register()),
@@ -63,7 +65,7 @@ fn copied(step: &Step<'_>) -> Option<u32> {
     }
 }
 
-/// By register, its number among those to be followed, and how many those are.
+/// By register, its number among the tracked registers; and their count.
 fn followed(flow: &Flow<'_>) -> (Vec<Option<u32>>, usize) {
     const NOWHERE: u32 = u32::MAX;
     let mut written_in = vec![NOWHERE; flow.registers.len()];
@@ -86,7 +88,7 @@ fn followed(flow: &Flow<'_>) -> (Vec<Option<u32>>, usize) {
             }
         }
     }
-    // A copy is no better than what it is a copy of.
+    // A copy of a tracked register is tracked, too.
     while let Some(copy) = flow.steps.iter().find_map(|step| {
         let (Some(of), [own]) = (copied(step), flow.writes(step)) else { return None };
         (is_followed[of as usize] && !is_followed[*own as usize]).then_some(*own)
@@ -110,7 +112,7 @@ struct Walk<'w, 'a> {
 }
 
 impl Walk<'_, '_> {
-    /// What is known at the begin of each block; `None` where nobody comes.
+    /// State at the start of each block; `None` for unreachable blocks.
     fn begins(&self, count: usize) -> Vec<Option<State>> {
         let mut begins: Vec<Option<State>> = vec![None; self.flow.blocks.len()];
         let mut first = State::new(count, self.predicates.count());
@@ -145,7 +147,8 @@ impl Walk<'_, '_> {
         begins
     }
 
-    /// The first register that the step reads and that may be unassigned there; with it, where it is assigned at least.
+    /// The first register that the step reads and that may be unassigned; with the condition under which it is
+    /// assigned.
     fn unassigned(&self, state: &State, step: &Step<'_>) -> Option<(u32, Option<Literal>)> {
         let guard = step.guard;
         if let Some(guard) = guard
@@ -169,14 +172,14 @@ impl Walk<'_, '_> {
         self.followed[register as usize].is_none_or(|number| state.is_assigned(self.predicates, number, here))
     }
 
-    /// What is true after the step.
+    /// Updates the state to the one after the step.
     fn step(&self, state: &mut State, step: &Step<'_>) {
         let writes = self.flow.writes(step);
         let copy = self.copy_of_unassigned(state, step);
         for &register in writes.iter().filter(|register| self.flow.is_predicate(**register)) {
             state.forget(self.predicates, register);
         }
-        // Where the guard held cannot be told any more once it has another value.
+        // A guarded write of the guard itself loses the condition of the write.
         let is_lost = step.guard.is_some_and(|guard| writes.contains(&guard.register()));
         match copy {
             Some((own, conditions)) => state.assign_where(self.predicates, own, &conditions),
@@ -187,14 +190,14 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Of a step that copies what may be unassigned: the copy, and where the original is assigned.
+    /// For a step that copies a possibly unassigned register: the copy and the conditions that assign the original.
     fn copy_of_unassigned(&self, state: &State, step: &Step<'_>) -> Option<(u32, Vec<Literal>)> {
         let (Some(of), [own]) = (copied(step), self.flow.writes(step)) else { return None };
         let (number, copy) = (self.followed[of as usize]?, self.followed[*own as usize]?);
         if state.is_assigned(self.predicates, number, [None, None]) {
             return None;
         }
-        // Of its own old value nothing is known.
+        // A condition on the copy's own old value is lost.
         Some((copy, state.conditions(number).filter(|literal| literal.register() != *own).collect()))
     }
 

@@ -1,26 +1,27 @@
-//! What is known of registers and predicates at one place of a function.
+//! Knowledge about registers and predicates at one point of a function.
 //!
 //!   assigned   %r1 %r4 …                  conditions   %r7 where %p1 · %r9 where !%p2
-//!   facts      %p1 · !%p3                 fresh        %p5 = %p1 & %p4, as both still are
+//!   facts      %p1 · !%p3                 fresh        %p5 = %p1 & %p4, of their current values
 //!
-//! Meeting    what both states know is left. After some meetings states only lose, so that walking comes to an end.
+//! Join       keeps what both states know. After a number of joins a state only loses knowledge, so that the analysis
+//!            ends.
 
 use crate::flow::{Flow, Formula, Literal};
 
-/// How deep formulas of formulas are followed.
+/// Maximum depth of formulas of formulas.
 const DEEPEST: u32 = 6;
-/// Conditions of a register that are kept.
+/// Maximum number of conditions kept per register.
 const MOST_CONDITIONS: usize = 8;
-/// Meetings after which no condition is added any more: else two of them might go back and forth. Many ways lead to where tests that are
-/// nested end.
+/// Number of joins after which a state gains no conditions, because two conditions might alternate forever. Large,
+/// because many paths meet where nested tests end.
 const MOST_MEETINGS: u32 = 128;
 
-/// Formulas of the predicates that one unguarded instruction writes.
+/// Formulas of the predicates that are written by exactly one unguarded instruction.
 pub(super) struct Predicates {
     formulas: Vec<Option<(u32, Formula)>>,
-    /// By register, the formulas that mention it.
+    /// By register, the formulas that contain it.
     users: Vec<Vec<u32>>,
-    /// By register: a constant is written to it somewhere.
+    /// By register: whether some instruction writes a constant to it.
     flags: Vec<bool>,
     count: usize,
 }
@@ -43,7 +44,7 @@ impl Predicates {
                 Formula::And(a, b) | Formula::Or(a, b) => (a, b),
             };
             let mentioned = || [Some(first), second].into_iter().flatten();
-            // Of its own old value nothing is known.
+            // A formula of its own old value says nothing about the new one.
             if mentioned().any(|literal| literal.register() == *own) {
                 continue;
             }
@@ -64,13 +65,13 @@ impl Predicates {
 #[derive(Debug, Clone)]
 pub(super) struct State {
     assigned: Vec<u64>,
-    /// Where those are assigned that are not in `assigned`: each of a register's conditions is enough. Ascending.
+    /// Conditions under which registers outside `assigned` are assigned: one holding condition suffices. Ascending.
     conditions: Vec<(u32, Literal)>,
-    /// What holds for everybody here, the latest last.
+    /// Literals that hold in all threads here, the latest last.
     facts: Vec<Literal>,
-    /// Formulas that are true of the values that their predicates have here.
+    /// Formulas that hold for the current values of their predicates.
     fresh: Vec<u64>,
-    /// How often it met another one.
+    /// Number of joins so far.
     meetings: u32,
 }
 
@@ -89,19 +90,19 @@ impl State {
         }
     }
 
-    /// Each of these is enough for a register to be assigned.
+    /// Conditions of a register: each of them alone implies that it is assigned.
     pub fn conditions(&self, register: u32) -> impl Iterator<Item = Literal> {
         let first = self.conditions.partition_point(|(own, _)| *own < register);
         self.conditions[first..].iter().take_while(move |(own, _)| *own == register).map(|(_, literal)| *literal)
     }
 
-    /// Whether a register is assigned where all of `here` hold.
+    /// Whether a register is assigned where all literals of `here` hold.
     pub fn is_assigned(&self, predicates: &Predicates, register: u32, here: [Option<Literal>; 2]) -> bool {
         has(&self.assigned, register)
             || self.conditions(register).any(|literal| self.follows(predicates, literal, here, DEEPEST))
     }
 
-    /// A register is written, in the threads where `guard` holds.
+    /// Records a write of a register in the threads where `guard` holds.
     pub fn assign(&mut self, predicates: &Predicates, register: u32, guard: Option<Literal>) {
         if has(&self.assigned, register) {
             return;
@@ -121,7 +122,7 @@ impl State {
         self.settle(register);
     }
 
-    /// A register is written in every thread, with what is a value only where one of `conditions` holds.
+    /// Records a copy into a register in every thread: its value is assigned where one of `conditions` holds.
     pub fn assign_where(&mut self, predicates: &Predicates, register: u32, conditions: &[Literal]) {
         self.assigned[register as usize / 64] &= !(1 << (register % 64));
         self.conditions.retain(|(own, _)| *own != register);
@@ -133,7 +134,7 @@ impl State {
         self.conditions.retain(|(own, _)| *own != register);
     }
 
-    /// A predicate gets another value.
+    /// Records that a predicate changes its value.
     pub fn forget(&mut self, predicates: &Predicates, predicate: u32) {
         self.conditions.retain(|(_, literal)| literal.register() != predicate);
         self.facts.retain(|literal| literal.register() != predicate);
@@ -143,7 +144,7 @@ impl State {
         }
     }
 
-    /// A predicate got its value by a formula.
+    /// Records that a predicate was computed by a formula.
     pub fn define(&mut self, predicates: &Predicates, predicate: u32, formula: Formula) {
         if let Formula::Constant(truth) = formula {
             self.learn(predicates, Literal::new(predicate, !truth));
@@ -155,7 +156,7 @@ impl State {
         }
     }
 
-    /// From here on `fact` holds.
+    /// Records that `fact` holds from here on.
     pub fn learn(&mut self, predicates: &Predicates, fact: Literal) {
         self.facts.retain(|literal| *literal != fact);
         self.facts.push(fact);
@@ -171,7 +172,7 @@ impl State {
         has(&self.fresh, number).then_some(formula)
     }
 
-    /// Whether a literal holds where the facts and all of `here` do.
+    /// Whether a literal follows from the facts and `here`.
     fn follows(&self, predicates: &Predicates, wanted: Literal, here: [Option<Literal>; 2], depth: u32) -> bool {
         let known = || self.facts.iter().copied().chain(here.into_iter().flatten());
         if known().any(|fact| fact == wanted) || known().any(|fact| self.implies(predicates, fact, wanted, DEEPEST)) {
@@ -192,7 +193,7 @@ impl State {
         }
     }
 
-    /// Whether one literal makes another one hold by the formulas behind it.
+    /// Whether one literal implies another one by the formulas.
     fn implies(&self, predicates: &Predicates, fact: Literal, wanted: Literal, depth: u32) -> bool {
         if fact == wanted {
             return true;
@@ -210,11 +211,12 @@ impl State {
         }
     }
 
-    /// Somebody comes here in another state: what both know is left. Returns whether that is another state than before.
+    /// Joins another state that reaches this point: keeps what both know. Returns whether this state changed.
     pub fn meet(&mut self, predicates: &Predicates, other: &State) -> bool {
         self.meetings += 1;
         let is_late = self.meetings > MOST_MEETINGS;
-        // Where one of them holds, nobody is here who came without the register.
+        // Literals that hold on one side only: under them, no thread comes from the side where the register is
+        // unassigned.
         let (only_here, only_there) = (other.told_apart(predicates, self), self.told_apart(predicates, other));
         let mut changed = false;
         let mut assigned = self.assigned.clone();
@@ -258,7 +260,7 @@ impl State {
         changed
     }
 
-    /// Registers of which two states do not know the same, or know conditions; ascending.
+    /// Registers whose knowledge differs between two states or includes conditions; ascending.
     fn touched(&self, other: &State) -> Vec<u32> {
         let mut registers: Vec<u32> =
             self.conditions.iter().chain(&other.conditions).map(|(register, _)| *register).collect();
@@ -274,8 +276,8 @@ impl State {
         registers
     }
 
-    /// What holds in `with` and does not here, the latest first; something that does not hold here where there is nothing. And flags that
-    /// are down here: `with` may have forgotten which way its own are, but not what it has assigned.
+    /// Literals that hold in `with` and fail here, the latest first; if there are none, one that fails here. Also flags
+    /// that are false here: `with` may have lost the value of its flags, but not the registers assigned under them.
     fn told_apart(&self, predicates: &Predicates, with: &State) -> Vec<Literal> {
         let opposites = || self.facts.iter().rev().map(|fact| fact.not());
         let mut told: Vec<Literal> =
@@ -288,7 +290,7 @@ impl State {
         told
     }
 
-    /// Whether a register is assigned for those who are here and for whom `literal` holds; if there are any.
+    /// Whether a register is assigned in the threads where `literal` holds; true if there are no such threads.
     fn is_assigned_where(&self, predicates: &Predicates, register: u32, literal: Literal) -> bool {
         self.is_assigned(predicates, register, [Some(literal), None])
             || self.follows(predicates, literal.not(), [None, None], DEEPEST)

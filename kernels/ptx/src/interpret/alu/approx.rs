@@ -1,16 +1,17 @@
-//! The approximations: rcp sqrt rsqrt sin cos lg2 ex2 tanh with .approx.
+//! Approximate functions: rcp sqrt rsqrt sin cos lg2 ex2 tanh with .approx.
 //!
-//! What they give here is the function computed in .f64 by the host and rounded once to .f32; rcp and sqrt are correctly
-//! rounded. That is inside every error that the manual allows:
+//! Results are computed in .f64 on the host and rounded once to .f32; rcp and sqrt are correctly rounded. Their errors
+//! are within the bounds of the manual:
 //!
-//!   rcp 1 ulp · sqrt 2^-23 · rsqrt 2^-22.9 relative · sin cos 2^-20.5 absolute in ±2π · lg2 2^-22 · ex2 2 ulp · tanh 2^-11
+//!   rcp 1 ulp · sqrt 2^-23 · rsqrt 2^-22.9 relative · sin cos 2^-20.5 absolute in ±2π · lg2 2^-22 · ex2 2 ulp
+//!   tanh 2^-11
 //!
-//! A device gives other last bits, and so may a host with another mathematical library; nothing may depend on them.
+//! A device, or a host with another math library, may differ in the last bits; code must not depend on them.
 //!
-//! Subnormal  kept; .ftz flushes inputs and results, so that rcp.approx.ftz of a subnormal number is an infinity.
-//! .f64       rcp.approx.ftz.f64 and rsqrt.approx.ftz.f64 read the upper word alone and write an upper word, rounded to its
-//!            20 bits of fraction. A NaN by its upper word becomes 0x7fffffff00000000; one whose payload lies in the lower
-//!            word alone is read as an infinity. rsqrt.approx.f64 is 1 / sqrt(a) in .f64.
+//! Subnormal  kept; .ftz flushes inputs and results, so rcp.approx.ftz of a subnormal number is an infinity.
+//! .f64       rcp.approx.ftz.f64 and rsqrt.approx.ftz.f64 read only the upper word and write an upper word, rounded to
+//!            its 20 fraction bits. A NaN in the upper word becomes 0x7fffffff00000000; a NaN whose payload is only in
+//!            the lower word is read as an infinity. rsqrt.approx.f64 is 1 / sqrt(a) in .f64.
 
 use super::decode::Decoder;
 use super::float::{by_switches, put32, rcp32, sqrt32, take32};
@@ -53,7 +54,7 @@ fn rsqrt64(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
 const UPPER: u64 = 0xffff_ffff_0000_0000;
 const NAN_UPPER: u64 = 0x7fff_ffff_0000_0000;
 
-/// A function of the upper word alone, flushing subnormal numbers on both sides.
+/// Applies a function to the upper word only, flushing subnormal inputs and results.
 #[inline(always)]
 fn of_upper_word(a: u64, f: impl Fn(f64) -> f64) -> u64 {
     let flush = |bits: u64| if bits & 0x7ff0_0000_0000_0000 == 0 { bits & 1 << 63 } else { bits };

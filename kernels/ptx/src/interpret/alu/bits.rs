@@ -2,10 +2,10 @@
 //!
 //!   and or xor not cnot lop3 · shl shr shf · popc clz bfind fns brev · bfe bfi bmsk szext · prmt
 //!
-//! Shifts   amounts are .u32 and stop at the width: shl and logical shr then give 0, arithmetic shr all sign bits.
-//!          shf clamps at 32 or wraps at 32, as it says.
-//! Fields   position and length of bfe and bfi lie in 0 … 255, as the manual asks. Beyond it the forms of 32 bits read them
-//!          modulo 256 and those of 64 bits whole, as an H200 does.
+//! Shifts   amounts are .u32 and saturate at the width: shl and logical shr then give 0, arithmetic shr all sign bits.
+//!          shf clamps or wraps at 32, depending on its mode.
+//! Fields   position and length of bfe and bfi are in 0 … 255, as the manual requires. Larger values are taken modulo
+//!          256 by the 32-bit forms and as they are by the 64-bit forms, as on an H200.
 
 use super::decode::{Decoder, op, untyped};
 use super::lanes::{
@@ -147,7 +147,7 @@ fn funnel(decoder: &mut Decoder) -> Result<AluOp, String> {
     let Some(clamp) = decoder.choice(&[("clamp", true), ("wrap", false)]) else {
         return Err("needs .clamp or .wrap".into());
     };
-    // [b, a] as one 64-bit value: left keeps its upper word, right its lower one
+    // [b, a] as one 64-bit value: a left shift returns the upper word, a right shift the lower one
     let run = match (left, clamp) {
         (true, true) => ternary!(|a: u32, b: u32, c: u32| -> u32 {
             ((u128::from(u64::from(b) << 32 | u64::from(a)) << c.min(32)) >> 32) as u32
@@ -170,7 +170,7 @@ fn count(decoder: &mut Decoder) -> Result<AluOp, String> {
     let (run, known) = match decoder.name() {
         "popc" => (by_type!(ty, T in [B32 u32, B64 u64] => unary!(|a: T| -> u32 { a.count_ones() })), ".b32 .b64"),
         "clz" => (by_type!(ty, T in [B32 u32, B64 u64] => unary!(|a: T| -> u32 { a.leading_zeros() })), ".b32 .b64"),
-        // the most significant bit that differs from the sign; .shiftamt counts from the top, so it is `clz`
+        // most significant bit that differs from the sign; .shiftamt counts from the top, so it is `clz`
         _ if decoder.flag("shiftamt") => (
             by_wide_int!(ty, T => unary!(|a: T| -> u32 {
                 let a = a ^ sign::<T>(a);
@@ -189,7 +189,7 @@ fn count(decoder: &mut Decoder) -> Result<AluOp, String> {
     decoder.simple(run.ok_or_else(|| decoder.no_type(ty, known))?, 32, &[ty])
 }
 
-/// All bits set for a negative number, none for another.
+/// All bits set for a negative number, else zero.
 trait Sign {
     fn sign(self) -> Self;
 }
@@ -211,7 +211,7 @@ fn sign<T: Sign>(a: T) -> T {
     a.sign()
 }
 
-/// A position or length as the form of this width reads it.
+/// A position or length as an instruction of this width reads it.
 #[inline(always)]
 fn place<const BITS: u32>(word: u32) -> u32 {
     if BITS == 32 { word & 0xff } else { word }
@@ -226,7 +226,7 @@ fn extract<const BITS: u32, const SIGNED: bool>(a: u64, pos: u32, len: u32) -> u
     }
     let all = u64::MAX >> (64 - BITS);
     let fill = if SIGNED && a >> pos.saturating_add(len - 1).min(BITS - 1) & 1 != 0 { all } else { 0 };
-    // bits that lie both in the field and in the input
+    // number of field bits inside the input
     let present = len.min(BITS.saturating_sub(pos));
     if present == 0 {
         return fill;
@@ -249,7 +249,7 @@ fn insert<const BITS: u32>(a: u64, b: u64, pos: u32, len: u32) -> u64 {
 }
 
 fn bfe<const BITS: u32, const SIGNED: bool>(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
-    // a constant position and length, the usual case, leaves shifts by one amount
+    // usual case: constant position and length, so that all lanes shift by one amount
     if let (Some(pos), Some(len)) = (uniform(op.sources[1], constants), uniform(op.sources[2], constants)) {
         let (pos, len) = (pos as u32, len as u32);
         return lanes1(op, registers, constants, mask, |a| extract::<BITS, SIGNED>(a, pos, len));
@@ -261,7 +261,7 @@ fn bfi<const BITS: u32>(op: &AluOp, registers: &mut [Row], constants: &[Row], ma
     lanes4(op, registers, constants, mask, |a, b, pos, len| insert::<BITS>(a, b, pos as u32, len as u32));
 }
 
-/// The `offset`-th set bit of `mask` from bit `base`, upwards when positive and downwards when negative.
+/// Position of the `offset`-th set bit of `mask` from bit `base`: upwards if positive, downwards if negative.
 fn nth_set(mask: u32, base: u32, offset: i32) -> u32 {
     if base > 31 {
         return u32::MAX; // undefined in the manual
@@ -357,7 +357,8 @@ fn field(decoder: &mut Decoder) -> Result<AluOp, String> {
     }
 }
 
-/// Four bytes out of the eight of `[b, a]`: each control digit picks one; its top bit replicates the sign instead.
+/// Selects four of the eight bytes of `[b, a]`, one per control digit; the digit's top bit replicates the byte's sign
+/// instead.
 #[inline(always)]
 fn pick(a: u32, b: u32, control: u32) -> u32 {
     let bytes = u64::from(b) << 32 | u64::from(a);
@@ -378,7 +379,7 @@ fn prmt(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
     lanes3(op, registers, constants, mask, |a, b, c| u64::from(pick(a as u32, b as u32, c as u32)));
 }
 
-/// The control word that a special mode stands for, by the low two bits of its operand.
+/// Control words of the special modes, by the low two bits of the operand.
 const FORWARD_EXTRACT: [u32; 4] = [0x3210, 0x4321, 0x5432, 0x6543];
 const BACKWARD_EXTRACT: [u32; 4] = [0x5670, 0x6701, 0x7012, 0x0123];
 const REPLICATE_8: [u32; 4] = [0x0000, 0x1111, 0x2222, 0x3333];

@@ -1,17 +1,17 @@
 //! Integer arithmetic with the carry flag: add.cc addc sub.cc subc mad.cc madc.
 //!
-//!   add.cc.u32  lo, a0, b0     carry ◄── 1 where a0 + b0 leaves 32 bits
+//!   add.cc.u32  lo, a0, b0     carry ◄── 1 if a0 + b0 exceeds 32 bits
 //!   addc.u32    hi, a1, b1     hi = a1 + b1 + carry
 //!
-//! Carry    a row like any other: the last source where it is read, the last destination where it is written.
-//!          After a subtraction it holds the borrow. After a multiplication it is the carry of the addition.
-//! Types    .u32 .s32 .u64 .s64; signedness matters to mad.hi and madc.hi alone.
+//! Carry    an ordinary row: the last source if it is read, the last destination if it is written. A subtraction writes
+//!          the borrow, a multiply-add the carry of the addition.
+//! Types    .u32 .s32 .u64 .s64; signedness matters only for mad.hi and madc.hi.
 
 use super::decode::{Decoder, op};
 use super::lanes::{Word, by_wide_int, store};
 use super::{AluOp, Row, Run, Source};
 
-/// One step: the addends, the product's factors in `a` and `b` where there is one, and the carry.
+/// One step of a chain: the addends, for products the factors in `a` and `b`, and the carry.
 trait Chain: Word {
     fn sum(a: Self, b: Self, carry: bool) -> (Self, bool);
     fn difference(a: Self, b: Self, borrow: bool) -> (Self, bool);
@@ -59,7 +59,7 @@ const SUBTRACT: u8 = Step::Subtract as u8;
 const LOW: u8 = Step::Low as u8;
 const HIGH: u8 = Step::High as u8;
 
-/// Sources: `a`, `b`, for products `c`, then the carry (a row of zeros where it is not read).
+/// Sources: `a`, `b`, for products `c`, then the carry (a row of zeros if it is not read).
 fn chain<T: Chain, const STEP: u8>(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
     let product = STEP == LOW || STEP == HIGH;
     let a = op.sources[0].row(registers, constants);

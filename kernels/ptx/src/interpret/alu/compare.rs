@@ -3,10 +3,10 @@
 //!   setp.lt.and.s32  p|q, a, b, !c     t = a < b     p = t and !c     q = !t and !c
 //!   set.eq.f32.u32   d, a, b           d = 1.0 where equal, else 0.0; .u32 and .s32 get all bits set
 //!
-//! Unordered  eq ne lt le gt ge of floats are false where a NaN takes part (ne too); equ neu ltu leu gtu geu are true then.
-//!            num asks that neither is NaN, nan that one is. Zeros of both signs are equal.
+//! Unordered  eq ne lt le gt ge of floats are false if an operand is NaN (ne, too); equ neu ltu leu gtu geu are then
+//!            true. num is true if no operand is NaN, nan if one is. Zeros of both signs are equal.
 //! Signs      lt le gt ge follow the type; lo ls hi hs are their names for unsigned numbers.
-//! slct       takes the first where c ≥ 0: -0.0 does, NaN does not.
+//! slct       selects the first value if c ≥ 0: true for -0.0, false for NaN.
 
 use super::convert::{bf16_to_f32, f16_to_f32};
 use super::decode::{Decoder, op, untyped};
@@ -23,7 +23,7 @@ enum Comparison {
     LessOrEqual,
     Greater,
     GreaterOrEqual,
-    /// The same, and true where a NaN takes part.
+    /// The `…OrUnordered` comparisons are also true if an operand is NaN.
     EqualOrUnordered,
     NotEqualOrUnordered,
     LessOrUnordered,
@@ -50,7 +50,7 @@ const FLOAT_ONLY: [(&str, Comparison); 8] = [
     ("nan", Unordered),
 ];
 
-/// A comparison compiled twice: for `setp` with one destination and nothing to combine, and for everything else.
+/// A comparison compiled twice: for `setp` with one destination and no combination, and for all other forms.
 struct Test {
     plain: Run,
     general: Run,
@@ -78,7 +78,7 @@ macro_rules! test {
     }};
 }
 
-/// The comparison of integers of type `T`.
+/// Comparison of integers of type `T`.
 macro_rules! integer_test {
     ($comparison:expr, $T:ident) => {
         match $comparison {
@@ -92,7 +92,7 @@ macro_rules! integer_test {
     };
 }
 
-/// The comparison of floats that `take` makes of a lane.
+/// Comparison of floats that `take` reads from lanes.
 macro_rules! float_test {
     ($comparison:expr, $take:expr) => {
         match $comparison {
@@ -114,7 +114,7 @@ macro_rules! float_test {
     };
 }
 
-/// Whether a NaN takes part.
+/// Whether an operand is NaN.
 #[inline(always)]
 fn unordered<T: PartialOrd>(a: T, b: T) -> bool {
     a.partial_cmp(&b).is_none()
@@ -124,9 +124,9 @@ fn unordered<T: PartialOrd>(a: T, b: T) -> bool {
 const AND: u32 = 1;
 const OR: u32 = 2;
 const XOR: u32 = 3;
-/// Set where the third source is negated.
+/// Set if the third source is negated.
 const NEGATED: u32 = 4;
-/// What truth is written as.
+/// Representation of true.
 const AS_BITS: u32 = 8;
 const AS_FLOAT: u32 = 16;
 

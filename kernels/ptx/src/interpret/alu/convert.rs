@@ -5,14 +5,15 @@
 //!   cvt.rn.f32.s64    nearest                       cvt.rmi.f32.f32   -0.5 → -1.0
 //!
 //! Registers  may be wider than their type: the source is read at its type's width, and the result is sign- or
-//!            zero-extended, as its type says, to the width of the destination.
-//! Rounding   .rni .rzi .rmi .rpi is required from float to integer, .rn .rz .rm .rp from integer to float and wherever a
-//!            float loses precision or range; elsewhere they are refused, but for .r?i within one float type.
-//! NaN        to an integer: 0, or with a source of .f64 or a result of 64 bits the integer with only its top bit set.
-//!            (Manuals up to 8.2 say 0 for all; later ones say this, which is what devices do.)
-//!            To a float: 0x7fff, 0x7fffffff; towards .f64 the payload stays.
-//! Saturation float to integer always clamps. .sat between integers clamps, and is refused where it could not matter.
-//!            .sat to a float clamps into [+0.0, 1.0], NaN becomes +0.0. .relu clamps at zero, .satfinite at the largest number.
+//!            zero-extended, as its type requires, to the width of the destination.
+//! Rounding   .rni .rzi .rmi .rpi are required from float to integer; .rn .rz .rm .rp from integer to float and where a
+//!            float loses precision or range. Elsewhere they are errors, except .r?i within one float type.
+//! NaN        to an integer: 0; the integer with only its top bit set if the source is .f64 or the result has 64 bits.
+//!            (Manuals up to 8.2 specify 0 for all; later manuals specify this behavior of devices.) To a float:
+//!            0x7fff, 0x7fffffff; conversion to .f64 keeps the payload.
+//! Saturation float to integer always clamps. .sat between integers clamps, and is an error where it has no effect.
+//!            .sat to a float clamps into [+0.0, 1.0], NaN becomes +0.0. .relu clamps at zero, .satfinite at the
+//!            largest number.
 
 use super::decode::{Decoder, op};
 use super::exact::{self, BF16, F16, F32, F64, Format, Number, ROUNDINGS, Rounding};
@@ -94,7 +95,7 @@ const DOWN: u8 = Rounding::Down as u8;
 const UP: u8 = Rounding::Up as u8;
 const ZERO: u8 = Rounding::Zero as u8;
 
-/// The integer beside `value`.
+/// Rounds `value` to an integer.
 #[inline(always)]
 fn integral<const ROUNDING: u8>(value: f64) -> f64 {
     match ROUNDING {
@@ -113,7 +114,7 @@ fn to_integer<B: Integer, const FROM: u8, const ROUNDING: u8>(
 ) {
     let keep = u64::MAX >> (64 - op.detail);
     lanes1(op, registers, constants, mask, |a| {
-        // every source fits .f64 exactly
+        // every source is exactly representable in .f64
         let value = match FROM {
             FROM_F32 => f64::from(f32::from_bits(a as u32)),
             FROM_F32_FTZ => f64::from(take32::<true>(a)),
@@ -155,7 +156,7 @@ fn narrow_f64<const FTZ: bool, const SAT: bool>(op: &AluOp, registers: &mut [Row
     });
 }
 
-/// A NaN of .f64 as one of .f32: quiet, with its sign and the upper bits of its payload.
+/// Converts an .f64 NaN to .f32: quiet, with its sign and the upper bits of its payload.
 #[inline(always)]
 fn narrow_nan(bits: u64) -> u64 {
     (bits >> 63) << 31 | 0x7fc0_0000 | bits >> 29 & 0x003f_ffff
@@ -165,7 +166,7 @@ fn within_f32<const FTZ: bool, const SAT: bool>(op: &AluOp, registers: &mut [Row
     lanes1(op, registers, constants, mask, |a| put32::<FTZ, SAT>(take32::<FTZ>(a)));
 }
 
-/// To the integer beside it, within .f32. Every such integer is an .f32.
+/// Rounds an .f32 to an integer; every such integer is an .f32.
 fn integral_f32<const ROUNDING: u8, const FTZ: bool, const SAT: bool>(
     op: &AluOp,
     registers: &mut [Row],
@@ -184,7 +185,7 @@ fn integral_f64<const ROUNDING: u8>(op: &AluOp, registers: &mut [Row], constants
     });
 }
 
-/// Exact: .f32 holds every .f16. NaN stays NaN.
+/// Exact, because .f32 represents every .f16. NaN stays NaN.
 #[inline(always)]
 pub(super) fn f16_to_f32(bits: u16) -> f32 {
     f32::from_bits(exact::pack(exact::unpack(u64::from(bits), F16), F32, Rounding::Zero) as u32)
@@ -195,7 +196,7 @@ pub(super) fn bf16_to_f32(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
-/// How the general path converts; packed into `op.detail`.
+/// Parameters of the general conversion, packed into `op.detail`.
 #[derive(Clone, Copy)]
 struct Plan {
     from: Type,
@@ -236,7 +237,7 @@ impl Plan {
         }
     }
 
-    /// Into a float, through an exact number.
+    /// Converts to a float through an exact number.
     fn convert(self, a: u64) -> u64 {
         let to = format_of(self.to).unwrap_or(F32);
         let mut number = match format_of(self.from) {
@@ -277,7 +278,7 @@ impl Plan {
     }
 }
 
-/// A half as .f32; NaN stays NaN.
+/// A 16-bit float as .f32; NaN stays NaN.
 fn widened(a: u64, from: Format) -> f32 {
     match from {
         F16 => {
@@ -293,13 +294,13 @@ fn widened(a: u64, from: Format) -> f32 {
     }
 }
 
-/// Into [+0.0, 1.0]; NaN becomes +0.0.
+/// Clamps to [+0.0, 1.0]; NaN becomes +0.0.
 fn saturated(bits: u64, format: Format) -> u64 {
     let one = ((1u64 << (format.exponent - 1)) - 1) << format.fraction;
     if bits & format.sign() != 0 || format.is_nan(bits) { 0 } else { bits.min(one) }
 }
 
-/// The integer beside an exact number.
+/// Rounds an exact number to an integer.
 fn to_integral(number: Number, rounding: Rounding) -> Number {
     let Number::Finite(x) = number else { return number };
     if x.exponent >= 0 || x.significand == 0 {
@@ -325,7 +326,7 @@ fn generally(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
     lanes1(op, registers, constants, mask, |a| plan.convert(a));
 }
 
-/// Two floats into the halves of one word, the first into the upper.
+/// Packs two floats into one word, the first into the upper half.
 fn into_pair(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
     let plan = Plan::of(op.detail);
     lanes2(op, registers, constants, mask, |a, b| plan.convert(a) << 16 | plan.convert(b));
@@ -451,7 +452,7 @@ fn to_integer_run(from: Type, to: Type, rounding: Rounding, ftz: bool) -> Run {
     run.expect("the caller knows that `to` is an integer type")
 }
 
-/// The quick ways between floats; everything else goes through exact numbers.
+/// Fast paths between floats; other conversions use exact numbers.
 fn floats(plan: &Plan) -> Run {
     use super::float::by_switches;
     if plan.relu || plan.finite {
@@ -489,7 +490,7 @@ fn floats(plan: &Plan) -> Run {
     }
 }
 
-/// Operands of `cvt`, whose registers may be wider than their types.
+/// Decodes the operands of `cvt`, whose registers may be wider than their types.
 fn finish(decoder: &mut Decoder, run: Run, to: Type, from: Type, plan: Option<Plan>) -> Result<AluOp, String> {
     decoder.end()?;
     decoder.operands(2)?;

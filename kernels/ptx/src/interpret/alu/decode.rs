@@ -1,18 +1,18 @@
-//! From an instruction of the syntax tree to an [`AluOp`]: which form it is, and which rows it works on.
+//! Decodes an instruction of the syntax tree into an [`AluOp`]: its form and its rows.
 //!
-//!   mad.lo.s32 %r4, %r1, 7, %r2   name `mad` picks a family · its function takes `lo` and `s32` off the modifiers,
-//!                                 asks for operand 0 as a 32-bit destination, 1…3 as .s32 sources · nothing may be left over
+//!   mad.lo.s32 %r4, %r1, 7, %r2   name `mad` selects a family · its function takes the modifiers `lo` and `s32`,
+//!                                 operand 0 as a 32-bit destination, 1…3 as .s32 sources · any rest is an error
 //!
-//! Types   an operand has exactly the width of its type; signedness and float or not do not matter, as in PTX.
-//!         `cvt` alone may use wider registers.
+//! Types   an operand has exactly the width of its type; only the width is checked, as in PTX. `cvt` alone may use
+//!         wider registers.
 //! Order   modifiers are accepted in any order.
 
 use super::{AluError, AluOp, Names, Register, Run, Source};
 use super::{approx, bits, carry, compare, convert, float, integer, moves};
 use crate::ast::{Instruction, Operand, Type, TypeKind};
 
-/// Decodes `instruction`, or returns `None` when it is not arithmetic: then it touches memory, control flow, other
-/// lanes, or it is a `mov` of a symbol or special register, all of which the machine runs itself.
+/// Decodes `instruction`. Returns `None` if it is not arithmetic: memory, control flow, exchange between lanes, or a
+/// `mov` of a symbol or special register; the machine runs those itself.
 pub fn decode(instruction: &Instruction, names: &mut dyn Names) -> Option<Result<AluOp, AluError>> {
     let opcode = &instruction.opcode;
     let family: fn(&mut Decoder) -> Result<AluOp, String> = match opcode.name.as_str() {
@@ -54,7 +54,7 @@ pub fn decode(instruction: &Instruction, names: &mut dyn Names) -> Option<Result
 pub(super) struct Decoder<'a> {
     pub instruction: &'a Instruction,
     pub names: &'a mut dyn Names,
-    /// Those that no one has asked for yet.
+    /// Modifiers not taken so far.
     modifiers: Vec<&'a str>,
     num_modifiers: usize,
 }
@@ -64,7 +64,7 @@ impl<'a> Decoder<'a> {
         &self.instruction.opcode.name
     }
 
-    /// Takes the modifier `name` off, and says whether it was there.
+    /// Removes the modifier `name`; returns whether it was present.
     pub fn flag(&mut self, name: &str) -> bool {
         let found = self.modifiers.iter().position(|m| *m == name);
         if let Some(index) = found {
@@ -73,7 +73,7 @@ impl<'a> Decoder<'a> {
         found.is_some()
     }
 
-    /// Takes the first modifier that `table` knows off, and returns what it stands for.
+    /// Removes the first modifier in `table` and returns its value.
     pub fn choice<T: Copy>(&mut self, table: &[(&str, T)]) -> Option<T> {
         let (index, value) = self
             .modifiers
@@ -84,7 +84,7 @@ impl<'a> Decoder<'a> {
         Some(value)
     }
 
-    /// Takes all types off, in order.
+    /// Removes all type modifiers, in order.
     pub fn types(&mut self) -> Vec<Type> {
         let mut types = Vec::new();
         self.modifiers.retain(|m| match Type::from_name(m) {
@@ -111,7 +111,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// The refusal of a type: names the ones that would do.
+    /// Error message for a type, with the supported types.
     pub fn no_type(&self, ty: Type, known: &str) -> String {
         let mut form = self.name().to_string();
         for modifier in &self.instruction.opcode.modifiers {
@@ -123,7 +123,7 @@ impl<'a> Decoder<'a> {
         format!("has no .{} form; `{form}` takes {known}", ty.name())
     }
 
-    /// Refuses modifiers that nothing asked for.
+    /// Fails if a modifier is left.
     pub fn end(&self) -> Result<(), String> {
         match self.modifiers.first() {
             None => Ok(()),
@@ -132,7 +132,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Refuses another number of operands than `count`.
+    /// Fails unless there are `count` operands.
     pub fn operands(&self, count: usize) -> Result<(), String> {
         match self.instruction.operands.len() {
             found if found == count => Ok(()),
@@ -140,7 +140,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// The operand as a register, whatever its width.
+    /// The operand as a register of any width.
     pub fn register(&mut self, operand: &Operand) -> Result<Register, String> {
         match operand {
             Operand::Name(name) => {
@@ -150,7 +150,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// The row written by operand `index`, `bits` wide.
+    /// Row of the destination operand `index`, which must have `bits` bits.
     pub fn destination(&mut self, index: usize, bits: u32) -> Result<u32, String> {
         let instruction = self.instruction;
         self.destination_of(&instruction.operands[index], bits)
@@ -173,7 +173,7 @@ impl<'a> Decoder<'a> {
         Err(format!("uses `{name}`, a register of {} bits, where {bits} are needed", register.bits))
     }
 
-    /// Where operand `index` is read from as a `ty`: a register of its width, or an immediate.
+    /// Operand `index` as a source of type `ty`: a register of its width, or an immediate.
     pub fn source(&mut self, index: usize, ty: Type) -> Result<Source, String> {
         let instruction = self.instruction;
         self.source_of(&instruction.operands[index], ty)
@@ -188,7 +188,7 @@ impl<'a> Decoder<'a> {
         Ok(Source::register(register.row))
     }
 
-    /// An immediate integer, for operands that PTX wants constant.
+    /// An immediate integer, for operands that must be constant.
     pub fn constant(&self, index: usize) -> Result<u64, String> {
         match &self.instruction.operands[index] {
             Operand::Integer(value) => Ok(*value as u64),
@@ -196,12 +196,12 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// A constant row that is no operand: it fills the place of an optional one.
+    /// A constant row in place of an omitted optional operand.
     pub fn fill(&mut self, bits: u64) -> Source {
         Source::constant(self.names.constant(bits))
     }
 
-    /// The common shape: destination first, then one operand for each of `sources`.
+    /// The common form: destination first, then one operand per entry of `sources`.
     pub fn simple(&mut self, run: Run, destination_bits: u32, sources: &[Type]) -> Result<AluOp, String> {
         self.end()?;
         self.operands(1 + sources.len())?;
@@ -214,9 +214,9 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// An operation over these rows.
+/// Builds an operation over these rows.
 pub(super) fn op(run: Run, destinations: &[u32], sources: &[Source], detail: u32) -> AluOp {
-    // Places that are not used repeat the first source, so that whoever reads all of them reads a row that is there.
+    // Unused entries repeat the first source, so that every entry is a valid row.
     let mut all_sources = [sources[0]; 5];
     all_sources[..sources.len()].copy_from_slice(sources);
     let mut all_destinations = [destinations[0]; 4];
@@ -231,7 +231,7 @@ pub(super) fn op(run: Run, destinations: &[u32], sources: &[Source], detail: u32
     }
 }
 
-/// The bits of an immediate operand as a `ty`, or `None` when it is a name.
+/// The bits of an immediate operand of type `ty`, or `None` for a name.
 fn immediate(operand: &Operand, ty: Type) -> Result<Option<u64>, String> {
     let mask = u64::MAX >> (64 - ty.bits().min(64));
     let wrong = |what: &str| Err(format!("has {what} where a .{} is needed", ty.name()));
@@ -251,7 +251,7 @@ fn immediate(operand: &Operand, ty: Type) -> Result<Option<u64>, String> {
     }))
 }
 
-/// The untyped type of the same width.
+/// The untyped type of equal width.
 pub(super) fn untyped(ty: Type) -> Type {
     match (ty.kind(), ty.bits()) {
         (TypeKind::Predicate, _) => Type::Pred,

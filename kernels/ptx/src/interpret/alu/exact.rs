@@ -1,18 +1,18 @@
-//! Exact binary floating point: compute without loss, round once, in any direction, into any format.
+//! Exact binary floating point: lossless operations, then one rounding in any direction to any format.
 //!
 //!   bits ──unpack──► (sign, significand, exponent) ──► exact operation ──► Exact { …, sticky } ──round──► bits
 //!
-//! An [`Exact`] is  ± (significand + ε) · 2^exponent  with 0 < ε < 1 where `sticky` is set and ε = 0 otherwise. Operations
-//! that cannot be exact in 128 bits keep at least 60 bits of significand above ε, more than any format rounds to, so
-//! rounding once gives what IEEE 754 asks of infinite precision.
+//! An [`Exact`] is  ± (significand + ε) · 2^exponent  with 0 < ε < 1 if `sticky` is set and ε = 0 otherwise. Operations
+//! that are not exact in 128 bits keep at least 60 bits of significand above ε, more than any format has, so that one
+//! rounding gives the IEEE 754 result.
 //!
-//! Used for directed rounding and for conversions between widths; round-to-nearest arithmetic is the host's own.
+//! Used for directed rounding and for conversions between widths; round-to-nearest arithmetic uses the host's.
 
-/// Which neighbour a value between two representable ones becomes.
+/// Rounding direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Rounding {
-    /// `.rn`: the nearest; of two equally near ones the even one.
+    /// `.rn`: to nearest, ties to even.
     Nearest,
     /// `.rz`: towards zero.
     Zero,
@@ -37,7 +37,7 @@ pub(super) struct Format {
     /// Bits of the stored fraction.
     pub fraction: u32,
     pub exponent: u32,
-    /// What an operation without an answer gives.
+    /// The NaN of an invalid operation.
     pub nan: u64,
 }
 
@@ -55,7 +55,7 @@ impl Format {
         ((1 << self.exponent) - 1) << self.fraction
     }
 
-    /// The exponent of the smallest normal number.
+    /// Exponent of the smallest normal number.
     const fn min_exponent(self) -> i32 {
         2 - (1 << (self.exponent - 1))
     }
@@ -119,7 +119,7 @@ pub(super) fn round(exact: Exact, format: Format, rounding: Rounding) -> u64 {
         return sign;
     }
     let top = 127 - exact.significand.leading_zeros() as i32;
-    // the exponent of the last bit kept; it stops falling where numbers become subnormal
+    // exponent of the last kept bit; constant in the subnormal range
     let lowest = format.min_exponent() - format.fraction as i32;
     let last = (exact.exponent + top - format.fraction as i32).max(lowest);
     let shift = last - exact.exponent;
@@ -139,7 +139,7 @@ pub(super) fn round(exact: Exact, format: Format, rounding: Rounding) -> u64 {
         Rounding::Down => exact.negative && (half || below),
         Rounding::Up => !exact.negative && (half || below),
     };
-    // The hidden bit of a normal number adds one to the exponent field; so does a carry out of the fraction.
+    // The hidden bit of a normal number adds one to the exponent field, as does a carry out of the fraction.
     let steps = last - lowest;
     if steps >= 1 << format.exponent {
         return overflow(exact.negative, format, rounding);
@@ -158,7 +158,7 @@ fn overflow(negative: bool, format: Format, rounding: Rounding) -> u64 {
     (format.infinity() - u64::from(!to_infinity)) | if negative { format.sign() } else { 0 }
 }
 
-/// Moves the highest bit of a non-zero significand to bit `top`, at or above where it is.
+/// Shifts the highest set bit of a non-zero significand up to bit `top`.
 fn normalise(x: Exact, top: u32) -> Exact {
     let shift = x.significand.leading_zeros() - (127 - top);
     Exact { significand: x.significand << shift, exponent: x.exponent - shift as i32, ..x }
@@ -174,10 +174,10 @@ fn product(a: Exact, b: Exact) -> Exact {
     }
 }
 
-/// The sum of two exact numbers without ε, of at most 106 bits each: what is shifted out below is below every
-/// format's last bit, because the larger operand keeps 126 bits and cancels at most one of them then.
+/// The sum of two exact numbers without ε, of at most 106 bits each. Bits shifted out are below the last bit of every
+/// format, because the larger operand keeps 126 bits and then cancels at most one of them.
 fn sum(a: Exact, b: Exact, rounding: Rounding) -> Exact {
-    // An exact zero from unlike signs is +0, and -0 when rounding down.
+    // An exact zero from opposite signs is +0, and -0 when rounding down.
     let zero = Exact { negative: rounding == Rounding::Down, significand: 0, exponent: 0, sticky: false };
     match (a.significand, b.significand) {
         (0, 0) if a.negative == b.negative => return a,

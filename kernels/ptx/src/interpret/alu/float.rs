@@ -1,16 +1,16 @@
-//! Floating-point arithmetic of .f32 and .f64, rounded as IEEE 754 asks, in all four directions.
+//! Floating-point arithmetic of .f32 and .f64 with IEEE 754 rounding in all four directions.
 //!
 //!   add sub mul · fma mad · div · sqrt rcp (with .rn .rz .rm .rp) · abs neg min max · copysign testp
 //!
-//! Rounding   .rn is the host's own arithmetic; .rz .rm .rp round an exact result (`exact`).
-//! Subnormal  kept. With .ftz, on .f32 alone, subnormal inputs and results become zero with their sign.
+//! Rounding   .rn uses the host's arithmetic; .rz .rm .rp round an exact result (`exact`).
+//! Subnormal  kept. With .ftz (.f32 only), subnormal inputs and results become zero with their sign.
 //! .sat       clamps into [+0.0, 1.0]; NaN becomes +0.0.
-//! NaN        .f32 results are 0x7fffffff (the manual leaves them open and old versions name this one). .f64 keeps
-//!            payloads, as the manual says: that of one NaN operand ([`name_nans`] says which), made quiet; without
-//!            one 0xfff8000000000000.
-//!            abs and neg make a NaN quiet and touch no sign; copysign touches the sign bit alone.
-//! min max    -0.0 lies below +0.0. One NaN loses against a number; with .NaN it wins. .xorsign.abs compares magnitudes
-//!            and takes the sign from both.
+//! NaN        .f32 results are 0x7fffffff (the manual leaves them open; old versions specify this one). .f64 keeps
+//!            payloads, as the manual specifies: the payload of one NaN operand (see [`name_nans`]), made quiet;
+//!            without a NaN operand 0xfff8000000000000. abs and neg make a NaN quiet and keep its sign; copysign
+//!            changes only the sign bit.
+//! min max    -0.0 is less than +0.0. A number takes precedence over a NaN, except with .NaN. .xorsign.abs compares
+//!            magnitudes and combines both signs.
 
 use super::decode::Decoder;
 use super::exact::{self, F32, F64, Format, Number, ROUNDINGS, Rounding};
@@ -21,7 +21,7 @@ use crate::ast::Type;
 const SIGN: u32 = 1 << 31;
 const NAN32: u32 = F32.nan as u32;
 
-/// A subnormal number becomes the zero of its sign.
+/// Flushes a subnormal number to the zero of its sign.
 #[inline(always)]
 pub(super) fn flush(bits: u32) -> u32 {
     if bits & 0x7f80_0000 == 0 { bits & SIGN } else { bits }
@@ -37,7 +37,7 @@ pub(super) fn take32<const FTZ: bool>(lane: u64) -> f32 {
 #[inline(always)]
 pub(super) fn put32<const FTZ: bool, const SAT: bool>(value: f32) -> u64 {
     if SAT {
-        // A comparison with NaN is false, so that NaN and everything up to zero become +0.0.
+        // A comparison with NaN is false, so NaN and all values up to zero become +0.0.
         let value = if value > 0.0 { value } else { 0.0 };
         let value = if value < 1.0 { value } else { 1.0 };
         return u64::from(if FTZ { flush(value.to_bits()) } else { value.to_bits() });
@@ -59,10 +59,10 @@ fn mul32<const FTZ: bool, const SAT: bool>(op: &AluOp, registers: &mut [Row], co
     lanes2(op, registers, constants, mask, |a, b| put32::<FTZ, SAT>(take32::<FTZ>(a) * take32::<FTZ>(b)));
 }
 
-/// `a · b + c` rounded once, without the host's fused instruction, which a portable build cannot count on.
+/// `a · b + c` rounded once, without the host's fused instruction, which a portable build cannot assume.
 ///
 /// The product is exact in .f64. The sum is rounded to odd there, which makes the second rounding harmless because .f64
-/// has more than two bits to spare (Boldo and Melquiond 2008).
+/// has more than two extra bits (Boldo and Melquiond 2008).
 #[inline(always)]
 fn fused32(a: f32, b: f32, c: f32) -> f32 {
     let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
@@ -71,7 +71,7 @@ fn fused32(a: f32, b: f32, c: f32) -> f32 {
     let error = (product - (sum - rest)) + (c - rest);
     let bits = sum.to_bits();
     let step = if (error > 0.0) == (sum > 0.0) { 1 } else { u64::MAX };
-    // false for NaN, which is the error of an infinite sum
+    // false for NaN, the error of an infinite sum
     let inexact = error.abs() > 0.0;
     let odd = if inexact && bits & 1 == 0 { bits.wrapping_add(step) } else { bits };
     f64::from_bits(odd) as f32
@@ -87,7 +87,7 @@ fn div32<const FTZ: bool, const SAT: bool>(op: &AluOp, registers: &mut [Row], co
     lanes2(op, registers, constants, mask, |a, b| put32::<FTZ, SAT>(take32::<FTZ>(a) / take32::<FTZ>(b)));
 }
 
-/// `a · (1/b)`: nothing is left of the reciprocal where `b` is large, as the manual describes.
+/// `a · (1/b)`: the reciprocal of a large `b` underflows to zero, as the manual describes.
 fn div32_approx<const FTZ: bool, const SAT: bool>(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
     const LIMIT: f32 = f32::from_bits(253 << 23); // 2^126
     lanes2(op, registers, constants, mask, |a, b| {
@@ -110,7 +110,7 @@ pub(super) fn rcp32<const FTZ: bool, const SAT: bool>(op: &AluOp, registers: &mu
     lanes1(op, registers, constants, mask, |a| put32::<FTZ, SAT>(1.0 / take32::<FTZ>(a)));
 }
 
-/// Chooses one of four instances by the two switches.
+/// Selects one of four instances by the two switches.
 macro_rules! by_switches {
     ($function:ident, $ftz:expr, $sat:expr) => {
         match ($ftz, $sat) {
@@ -125,13 +125,13 @@ pub(super) use by_switches;
 
 const QUIET: u64 = 1 << 51;
 
-/// The NaN that an operation gives: the first one among these operands, made quiet.
+/// The NaN result of an operation: the first NaN among these operands, made quiet.
 #[inline(always)]
 fn nan64(operands: &[f64]) -> u64 {
     operands.iter().find(|operand| operand.is_nan()).map_or(F64.nan, |operand| operand.to_bits() | QUIET)
 }
 
-/// Stores results, after giving NaNs the payload of the operands they came from.
+/// Stores results after setting the payloads of NaNs from the operands.
 #[inline(always)]
 fn store64(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32, out: &mut Row) {
     if out.iter().fold(false, |any, &bits| any | f64::from_bits(bits).is_nan()) {
@@ -140,8 +140,9 @@ fn store64(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32, out:
     store(&mut registers[op.destinations[0] as usize], out, mask);
 }
 
-/// Which of several NaN operands comes out, the manual leaves open. An H200 takes the second before the first, and of `a · b + c`
-/// first b, then c, then a; its division is software, which takes the first. An assembler may exchange operands.
+/// The manual does not specify which of several NaN operands is returned. An H200 prefers the second to the first, and
+/// for `a · b + c` b, then c, then a; its division is software and returns the first. An assembler may exchange
+/// operands.
 #[cold]
 fn name_nans(op: &AluOp, registers: &[Row], constants: &[Row], out: &mut Row) {
     let kind = KINDS[(op.detail & 0xf) as usize];
@@ -220,12 +221,12 @@ enum Kind {
 const KINDS: [Kind; 7] =
     [Kind::Add, Kind::Subtract, Kind::Multiply, Kind::MultiplyAdd, Kind::Divide, Kind::SquareRoot, Kind::Reciprocal];
 
-/// `op.detail` of the exact path: kind in bits 0…3, rounding in 4 and 5, .ftz 6, .sat 7.
+/// `op.detail` of the exact path: kind in bits 0…3, rounding in 4 and 5, .ftz in 6, .sat in 7.
 fn detail(kind: Kind, rounding: Rounding, ftz: bool, sat: bool) -> u32 {
     kind as u32 | (rounding as u32) << 4 | u32::from(ftz) << 6 | u32::from(sat) << 7
 }
 
-/// Any operation in any direction, through exact numbers: slow, so lanes outside the mask are left out.
+/// Any operation with any rounding, through exact numbers. Slow, so only lanes of the mask are computed.
 fn exactly<const WIDE: bool>(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
     let format = if WIDE { F64 } else { F32 };
     let kind = KINDS[(op.detail & 0xf) as usize];
@@ -301,7 +302,7 @@ fn arithmetic(decoder: &mut Decoder, ty: Type) -> Result<AluOp, String> {
         _ => &[ty; 2],
     };
     if kind == Kind::Divide && single {
-        // .full allows 2 ulp; it gets the correctly rounded quotient
+        // .full allows 2 ulp; the result here is correctly rounded
         if decoder.flag("full") {
             return decoder.simple(by_switches!(div32, ftz, false), 32, sources);
         }
@@ -371,20 +372,20 @@ fn sign_and_class(decoder: &mut Decoder, ty: Type) -> Result<AluOp, String> {
     }
 }
 
-/// `result`, which holds for a number `a`; of a NaN the NaN that an operation over it gives.
+/// `result` if `a` is a number, else the NaN result of an operation on `a`.
 #[inline(always)]
 fn number_or_nan32(a: u32, result: u32) -> u32 {
     if f32::from_bits(a).is_nan() { NAN32 } else { result }
 }
 
-/// As [`number_or_nan32`].
+/// Like [`number_or_nan32`].
 #[inline(always)]
 fn number_or_nan64(a: u64, result: u64) -> u64 {
     let value = f64::from_bits(a);
     if value.is_nan() { nan64(&[value]) } else { result }
 }
 
-/// The sign of the first operand on the second.
+/// The second operand with the sign of the first.
 fn copysign<const SIGN: u64>(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
     lanes2(op, registers, constants, mask, |a, b| (a & SIGN) | (b & (SIGN - 1)));
 }
@@ -438,7 +439,7 @@ fn extremum32<const MAX: bool>(op: &AluOp, registers: &mut [Row], constants: &[R
             (true, false) | (false, true) if nan_wins => return u64::from(NAN32),
             (true, false) => b,
             (false, true) => a,
-            // Two's complement of the magnitude orders floats, and -0.0 below +0.0.
+            // The magnitude in two's complement orders floats, with -0.0 below +0.0.
             (false, false) => {
                 let key = |bits: u32| (bits as i32) ^ ((bits as i32 >> 31) as u32 >> 1) as i32;
                 if (key(a) > key(b)) == MAX { a } else { b }

@@ -2,9 +2,9 @@
 //!
 //!   add sub · mul mad in .lo .hi .wide · mul24 mad24 · sad · div rem · abs neg · min max · dp4a dp2a
 //!
-//! Wrap       everything wraps, except .sat.s32, which stops at the ends of the range.
-//! Division   by zero: quotient and remainder have all bits set (the manual leaves it to the machine; NVIDIA's
-//!            assembler folds it to this). The smallest number by -1 wraps: quotient the smallest number, remainder 0.
+//! Wrap       all operations wrap, except .sat.s32, which saturates.
+//! Division   by zero: quotient and remainder have all bits set (unspecified in the manual; NVIDIA's assembler folds to
+//!            this). The minimum divided by -1 wraps: quotient the minimum, remainder 0.
 //! 24 bits    mul24 and mad24 read the low 24 bits of their factors, sign-extended for .s32.
 
 use super::decode::Decoder;
@@ -12,13 +12,13 @@ use super::lanes::{Word, binary, by_int, by_type, lanes3, ternary, unary};
 use super::{AluOp, Row, Run};
 use crate::ast::Type;
 
-/// What the operations need beyond the wrapping arithmetic of the language.
+/// Operations that Rust's wrapping arithmetic lacks.
 trait Integer: Word {
     /// The upper half of the full product.
     fn high(self, other: Self) -> Self;
     fn quotient(self, other: Self) -> Self;
     fn remainder(self, other: Self) -> Self;
-    /// |self − other|, in the type's own width.
+    /// |self − other|, in the width of the type.
     fn distance(self, other: Self) -> Self;
 }
 
@@ -227,7 +227,7 @@ fn four<const A: bool, const B: bool>(op: &AluOp, registers: &mut [Row], constan
     });
 }
 
-/// `op.detail` is the first of the two bytes of `b`: 0 for .lo, 2 for .hi.
+/// `op.detail` is the index of the first of the two bytes of `b`: 0 for .lo, 2 for .hi.
 fn halves<const A: bool, const B: bool>(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
     lanes3(op, registers, constants, mask, |a, b, c| {
         let mut sum = c as i32;

@@ -1,14 +1,14 @@
-//! Loops over the 32 lanes of a warp, compiled once for each operation and type.
+//! Loops over the 32 lanes of a warp, compiled once per operation and type.
 //!
 //! ```text
 //!   sources ──► out[0..32] = f(a[i], b[i])  for every lane, no branch ──► store(out, mask) into the destination row
 //! ```
 //!
-//! Every lane is computed, masked or not: operations are pure and total, so a wasted lane costs less than a branch.
+//! Every lane is computed, masked or not: operations are pure and total, and a wasted lane is cheaper than a branch.
 
 use super::{AluOp, Row, Source};
 
-/// A value as an operation sees it, taken from and put back into a 64-bit lane.
+/// A value as an operation reads it from and writes it to a 64-bit lane.
 pub(super) trait Word: Copy {
     fn take(lane: u64) -> Self;
     fn put(self) -> u64;
@@ -64,7 +64,7 @@ pub(super) fn store(row: &mut Row, out: &Row, mask: u32) {
     }
 }
 
-/// The lanes that four bits of a mask keep, as words of ones and zeros.
+/// By four mask bits, the lanes to keep as words of ones or zeros.
 const KEPT: [[u64; 4]; 16] = {
     let mut kept = [[0; 4]; 16];
     let mut index = 0;
@@ -85,7 +85,7 @@ fn store_some(row: &mut Row, out: &Row, mask: u32) {
     }
 }
 
-/// The value of a source that is the same in all lanes because it is a constant.
+/// The value of a constant source, equal in all lanes.
 #[inline(always)]
 pub(super) fn uniform(source: Source, constants: &[Row]) -> Option<u64> {
     match source.as_register() {
@@ -214,7 +214,7 @@ macro_rules! ternary {
     }};
 }
 
-/// Chooses the integer type `T` named by a [`Type`](crate::ast::Type) and evaluates the body with it; `None` for another type.
+/// Selects the integer type `T` of a [`Type`](crate::ast::Type) and evaluates the body with it; `None` for other types.
 macro_rules! by_type {
     ($ty:expr, $T:ident in [$($variant:ident $rust:ty),*] => $body:expr) => {
         match $ty {

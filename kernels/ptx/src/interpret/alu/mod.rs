@@ -1,4 +1,4 @@
-//! Arithmetic of PTX: what an instruction that touches registers alone does to the 32 lanes of a warp.
+//! Arithmetic of PTX: the effect of register-only instructions on the 32 lanes of a warp.
 //!
 //! ```text
 //!   "mad.lo.s32 %r4, %r1, 7, %r2;"  ──decode──►  AluOp { run, sources [r1, #7, r2], destinations [r4] }
@@ -10,11 +10,11 @@
 //!               r4 │ 22 36 … 64 │  ◄── apply(registers, constants, mask): one indirect call, then a loop over 32 lanes
 //! ```
 //!
-//! Rows      predicates hold 0 or 1; narrower values are zero-extended; floats are their bits. What is read beyond a type's
-//!           width is ignored, what is written is zero-extended.
-//! Carry     the condition-code flag of `add.cc` and friends is an ordinary row (0 or 1 per lane) that the machine reserves.
-//! Lanes     a lane outside the mask keeps every register it had.
-//! Errors    only from `decode`: an unknown or illegal combination is refused with its line. `apply` cannot fail.
+//! Rows      predicates are 0 or 1; narrower values are zero-extended; floats are their bits. Reads ignore bits beyond
+//!           the type's width, writes zero-extend.
+//! Carry     the condition-code flag of `add.cc` etc. is an ordinary row (0 or 1 per lane) reserved by the machine.
+//! Lanes     registers of lanes outside the mask are unchanged.
+//! Errors    only from `decode`: an unknown or illegal combination is an error with its line. `apply` cannot fail.
 
 mod approx;
 mod bits;
@@ -30,10 +30,10 @@ mod moves;
 
 pub use decode::decode;
 
-/// One register of a warp: a word for each of its 32 lanes.
+/// One register of a warp: a word for each of the 32 lanes.
 pub type Row = [u64; 32];
 
-/// Where an operand is read from: a register row, or a row of the table of constants that all warps share.
+/// Source of an operand: a register row, or a row of the table of constants shared by all warps.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Source(u32);
 
@@ -48,7 +48,7 @@ impl Source {
         Source(row | CONSTANT)
     }
 
-    /// The register row, unless this is a constant.
+    /// The register row, or `None` for a constant.
     pub const fn as_register(self) -> Option<u32> {
         if self.0 & CONSTANT == 0 { Some(self.0) } else { None }
     }
@@ -69,7 +69,7 @@ impl std::fmt::Debug for Source {
     }
 }
 
-/// A declared register, as `decode` needs to see it.
+/// A declared register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register {
     pub row: u32,
@@ -77,19 +77,19 @@ pub struct Register {
     pub bits: u32,
 }
 
-/// What decoding must know about the function around an instruction. The machine implements it.
+/// Names of the function around an instruction, for `decode`. The machine implements it.
 pub trait Names {
-    /// The register called `name`, or `None` when no register is (then it is a symbol or a special register).
+    /// The register called `name`, or `None` for a symbol or a special register.
     fn register(&mut self, name: &str) -> Option<Register>;
-    /// The index, in the table of constants, of a row that holds `bits` in every lane. Equal bits may share a row.
+    /// Index in the table of constants of a row with `bits` in every lane. Equal bits may share a row.
     fn constant(&mut self, bits: u64) -> u32;
-    /// A register row that swallows results nobody wants (the operand `_`).
+    /// The register row for discarded results (the operand `_`).
     fn sink(&mut self) -> u32;
     /// The register row of the carry flag.
     fn carry(&mut self) -> u32;
 }
 
-/// An instruction that cannot be run, and why.
+/// An instruction that cannot be run, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: `{instruction}` {reason}")]
 pub struct AluError {
@@ -100,7 +100,7 @@ pub struct AluError {
 
 type Run = fn(&AluOp, &mut [Row], &[Row], u32);
 
-/// A decoded instruction: a loop over lanes, compiled for its operation and types, and the rows it works on.
+/// A decoded instruction: a loop over lanes, compiled for its operation and types, with its rows.
 #[derive(Clone, Copy)]
 pub struct AluOp {
     run: Run,
@@ -108,27 +108,27 @@ pub struct AluOp {
     sources: [Source; 5],
     num_destinations: u8,
     num_sources: u8,
-    /// Whatever the operation was built with: a look-up table, a width, a rounding.
+    /// Parameter of the operation: a lookup table, a width, a rounding.
     detail: u32,
 }
 
 impl AluOp {
-    /// Writes the results into the lanes of `mask`. `registers` are the rows of one warp; `constants` is the table
-    /// that [`Names::constant`] filled.
+    /// Writes the results to the lanes of `mask`. `registers` are the rows of one warp; `constants` is the table filled
+    /// through [`Names::constant`].
     ///
     /// # Panics
-    /// If a row lies outside `registers` or `constants`: they are not those that [`Names`] spoke of.
+    /// If a row is outside `registers` or `constants`: they do not match the [`Names`] used for decoding.
     #[inline(always)]
     pub fn apply(&self, registers: &mut [Row], constants: &[Row], mask: u32) {
         (self.run)(self, registers, constants, mask);
     }
 
-    /// The rows that are read, in operand order; a carry that is read comes last.
+    /// Rows read, in operand order; a carry read is the last one.
     pub fn sources(&self) -> &[Source] {
         &self.sources[..self.num_sources as usize]
     }
 
-    /// The register rows that are written, in operand order; a carry that is written comes last.
+    /// Register rows written, in operand order; a carry written is the last one.
     pub fn destinations(&self) -> &[u32] {
         &self.destinations[..self.num_destinations as usize]
     }

@@ -2,7 +2,7 @@
 //!
 //!   mov.b64 %rd1, {%r1, %r2}     %r1 is the low word          mov.b64 {%r1, _}, %rd1     the high word is dropped
 //!
-//! A `mov` of a symbol's address or of a special register is the machine's: those are not in `Names`.
+//! The machine runs a `mov` of a symbol's address or of a special register, which are not in `Names`.
 
 use super::decode::{Decoder, op, untyped};
 use super::lanes::{binary, by_type, store, unary};
@@ -18,7 +18,7 @@ pub(super) fn is_between_registers(instruction: &Instruction, names: &mut dyn Na
     }
 }
 
-/// Any number of parts; `op.detail` is the width of one.
+/// Packs any number of parts; `op.detail` is the width of one.
 fn pack(op: &AluOp, registers: &mut [Row], constants: &[Row], mask: u32) {
     let width = op.detail;
     let keep = u64::MAX >> (64 - width);
@@ -87,7 +87,7 @@ pub(super) fn decode(decoder: &mut Decoder) -> Result<AluOp, String> {
     }
 }
 
-/// The type of one of `count` parts of a `ty`.
+/// The type of one part when a `ty` has `count` parts.
 fn part_of(ty: Type, count: usize) -> Result<Type, String> {
     match (ty, count) {
         (Type::B16, 2) | (Type::B32, 4) => Ok(Type::B8),

@@ -1,8 +1,8 @@
-//! Decodes the body of one function: names to rows and offsets, labels to step numbers.
+//! Decodes the body of one function: names become rows and offsets, labels become step numbers.
 //!
 //!   { .reg .b32 %r<3>; loop: … bra loop; }   ──►   rows 0…2 · label `loop` = step 17 · Branch { target: 17 }
 //!
-//! Scopes  a block's names and labels hide those around it.
+//! Scopes  names and labels of a block hide those of enclosing blocks.
 //! Frame   registers are rows; .local variables and the .param variables of calls are words of local memory.
 
 use super::{FUNCTION_BASE, FUNCTION_STRIDE, Loader, MOST_LOCAL, MOST_ROWS, Symbol, data, error};
@@ -19,12 +19,12 @@ pub(super) struct Body<'a> {
     pub kernel: bool,
     scopes: Vec<Scope>,
     rows: u32,
-    /// Rows of declared registers, in the order of their declarations, and their widths.
+    /// First row and width of each declared register, in declaration order.
     declared: Vec<(u32, u32)>,
     local_bytes: u32,
     /// Step numbers of labels, by label number; `u32::MAX` until seen.
     labels: Vec<u32>,
-    /// Steps whose targets are still label numbers.
+    /// Steps whose targets are label numbers, not step numbers.
     patches: Vec<usize>,
     sink: Option<u32>,
     carry: Option<u32>,
@@ -46,7 +46,7 @@ struct Scope {
     targets: HashMap<String, Vec<String>>,
 }
 
-/// Where an address starts.
+/// Base and offset of an address.
 pub(super) struct Place {
     pub base: Source,
     pub narrow: bool,
@@ -413,12 +413,12 @@ impl Body<'_> {
         }
     }
 
-    /// The register that an operand names, to be written.
+    /// Row of a destination register.
     pub fn destination(&mut self, operand: &Operand) -> Result<u32, LoadError> {
         self.destination_bits(operand).map(|(row, _)| row)
     }
 
-    /// The register that an operand names, and its width; `_` swallows everything.
+    /// Row and width of a destination register; `_` is the sink row.
     pub fn destination_bits(&mut self, operand: &Operand) -> Result<(u32, u32), LoadError> {
         match operand {
             Operand::Sink => Ok((self.sink(), 64)),
@@ -430,7 +430,7 @@ impl Body<'_> {
         }
     }
 
-    /// A row that holds the operand: a register, a number, an address or a special register.
+    /// A row with the operand's value: a register, a number, an address or a special register.
     pub fn value(&mut self, operand: &Operand) -> Result<Source, LoadError> {
         match operand {
             Operand::Name(name) => self.symbol_value(name, 0),
@@ -520,7 +520,7 @@ impl Body<'_> {
         Ok(Place { base, narrow: false, offset: *offset, space: Some(space) })
     }
 
-    /// The row of a register of the function's [`Flow`], and the bits that it may have.
+    /// The row of a register of the function's [`Flow`], and a mask of the bits that it can hold.
     fn row_of(&self, register: u32) -> Option<(u32, u64)> {
         let (row, bits) = match register {
             flow::CARRY => (self.carry?, 1),
@@ -536,10 +536,10 @@ impl Body<'_> {
 }
 
 impl Scope {
-    /// The register of a range such as `%r<12>` that `name` is.
+    /// The register `name` of a range such as `%r<12>`: its row and width.
     fn in_range(&self, name: &str) -> Option<(u32, u32)> {
         let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
-        // The prefix of a range may itself end in digits, as in `%x1_<4>`-like names: try every split.
+        // The prefix of a range may itself end in digits, as in `%x1_<4>`: try every split.
         for split in prefix.len()..name.len() {
             if let Some(&(count, first, bits)) = self.ranges.get(&name[..split]) {
                 let digits = &name[split..];
@@ -557,7 +557,7 @@ impl Names for Body<'_> {
     fn register(&mut self, name: &str) -> Option<Register> {
         match self.lookup(name) {
             Some(Symbol::Register { row, bits }) => Some(Register { row, bits }),
-            // A special register may be an operand of any instruction; it is fetched first.
+            // Any instruction may read a special register; it is copied to a row first.
             None if special(name).is_some() => {
                 let bits = special_bits(name);
                 let source = self.symbol_value(name, 0).ok()?;

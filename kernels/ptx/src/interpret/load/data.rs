@@ -1,10 +1,10 @@
-//! Sizes and first bytes of module variables.
+//! Sizes and initial bytes of module variables.
 
 use super::{FUNCTION_BASE, FUNCTION_STRIDE, Loader, Symbol, error};
 use crate::ast::{self, Init, Linkage, Type};
 use crate::interpret::image::{LoadError, Reference};
 
-/// Bytes of a variable, whose alignment must be a power of two.
+/// Bytes of a variable; its alignment must be a power of two.
 pub(super) fn size(variable: &ast::Variable) -> Result<u64, LoadError> {
     let align = variable.alignment();
     if !align.is_power_of_two() || align > 1 << 16 {
@@ -17,7 +17,7 @@ pub(super) fn size(variable: &ast::Variable) -> Result<u64, LoadError> {
 }
 
 impl Loader {
-    /// Fills in the first bytes of the globals, and returns where addresses of globals go.
+    /// Fills the initial bytes of the globals and returns the positions that hold addresses of globals.
     pub(super) fn initialisers(&mut self, module: &ast::Module) -> Result<Vec<Reference>, LoadError> {
         let mut references = Vec::new();
         for variable in module.variables() {
@@ -54,7 +54,7 @@ impl Writer<'_> {
     fn array(&mut self, init: &Init, dims: &[u64], at: u64) -> Result<(), LoadError> {
         match (init, dims) {
             (Init::List(list), [_, inner @ ..]) => {
-                // A flat list under several dimensions fills them in order.
+                // A flat list initializes several dimensions in order.
                 let nested = list.iter().any(|item| matches!(item, Init::List(_)));
                 let step = if nested || inner.is_empty() {
                     inner.iter().product::<u64>() * self.variable.element_bytes()

@@ -1,4 +1,4 @@
-//! Decodes what lanes and threads do together: barriers, shuffles, votes, matches, reductions.
+//! Decodes collective instructions: barriers, shuffles, votes, matches, reductions.
 
 use super::body::Body;
 use crate::ast::{Instruction, Operand};

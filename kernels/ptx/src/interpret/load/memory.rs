@@ -6,7 +6,7 @@ use crate::interpret::alu::Source;
 use crate::interpret::image::LoadError;
 use crate::interpret::op::*;
 
-/// Modifiers that change when data moves, not what a kernel computes.
+/// Modifiers that affect caching or timing only, not results.
 fn is_hint(modifier: &str) -> bool {
     matches!(modifier, "ca" | "cg" | "cs" | "lu" | "cv" | "wb" | "wt" | "nc" | "unified" | "noftz" | "weak")
         || modifier.starts_with("L1::")
@@ -15,7 +15,7 @@ fn is_hint(modifier: &str) -> bool {
 }
 
 impl Body<'_> {
-    /// Sorts the modifiers of a memory instruction: what is left must be known to `rest`.
+    /// Collects the ordering modifiers of a memory instruction; `rest` must accept all others.
     fn strength(
         &self,
         instruction: &Instruction,
@@ -47,7 +47,8 @@ impl Body<'_> {
     fn memory_space(&self, instruction: &Instruction, place: &Place) -> MemorySpace {
         use crate::ast::Space;
         match (instruction.opcode.space(), place.space) {
-            // A symbol knows best: `.param` in a body is part of the frame, `[symbol]` needs no space.
+            // The space of a symbol takes precedence: `.param` in a body is part of the frame, `[symbol]` needs no
+            // space.
             (_, Some(space @ (MemorySpace::Local { .. } | MemorySpace::Param))) => space,
             (None, Some(space)) => space,
             (Some(Space::Global), _) => MemorySpace::Global,
@@ -213,7 +214,7 @@ impl Body<'_> {
 
     pub fn fence(&mut self, instruction: &Instruction) -> Result<Op, LoadError> {
         let mut scope = None;
-        // PTX makes a `membar` a `fence.sc` since sm_70.
+        // From sm_70 on, `membar` means `fence.sc`.
         let mut sequential = instruction.opcode.name == "membar";
         for modifier in &instruction.opcode.modifiers {
             match modifier.as_str() {

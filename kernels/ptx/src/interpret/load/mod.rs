@@ -1,10 +1,10 @@
-//! Turns a module of the syntax tree into an [`Image`]: symbols first, then one function after the other.
+//! Loads a module of the syntax tree into an [`Image`]: first the symbols, then each function.
 //!
-//!   .global, .const   ──► globals: bytes, and where addresses go
-//!   .shared           ──► numbered; each kernel lays out those that it and its callees name
+//!   .global, .const   ──► globals: bytes, and the positions of addresses
+//!   .shared           ──► numbered; each kernel lays out those that it and its callees use
 //!   .func, .entry     ──► steps of one long program; labels and calls become step numbers
 //!
-//! Errors  name the PTX line, the thing and what is known instead.
+//! Errors  contain the PTX line, the unsupported item and the supported alternatives.
 
 mod body;
 mod data;
@@ -17,17 +17,17 @@ use super::op::{Function, Relocation, Step};
 use crate::ast::{self, Directive, FunctionKind, Item, Linkage, Space};
 use std::collections::HashMap;
 
-/// Address of function number 0; function n lies 16 n above it.
+/// Address of function 0; function n is at a distance of 16 n bytes.
 pub(super) const FUNCTION_BASE: u64 = 0x0010_0000;
 pub(super) const FUNCTION_STRIDE: u64 = 16;
 
-/// Bytes of static shared memory, more than any device has; and of a thread's local memory, as much as any device has.
+/// Maximum bytes of static shared memory, above that of any device; and of local memory per thread, as on every device.
 const MOST_SHARED: u32 = 1 << 24;
 pub(super) const MOST_LOCAL: u32 = 1 << 19;
-/// Registers of a function.
+/// Maximum register rows per function.
 const MOST_ROWS: u32 = 1 << 20;
 
-/// What a name stands for.
+/// Meaning of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Symbol {
     Register {
@@ -36,7 +36,7 @@ enum Symbol {
     },
     Global(u32),
     Shared(u32),
-    /// In the frame of the function.
+    /// In the function's frame.
     Local {
         offset: u32,
         size: u32,
@@ -55,11 +55,11 @@ enum Symbol {
 pub(super) struct SharedInfo {
     pub size: u32,
     pub align: u32,
-    /// `extern .shared x[]`: lies behind all others, as long as the launch says.
+    /// `extern .shared x[]`: follows all others; the launch sets its size.
     pub dynamic: bool,
 }
 
-/// The table of constants that every warp reads.
+/// The table of constants of all warps.
 #[derive(Debug, Default)]
 pub(super) struct Constants {
     pub rows: Vec<Row>,
@@ -89,7 +89,7 @@ impl Constants {
     }
 }
 
-/// Everything a module becomes while it is being loaded.
+/// State of a module being loaded.
 #[derive(Default)]
 struct Loader {
     symbols: HashMap<String, Symbol>,
@@ -97,7 +97,7 @@ struct Loader {
     shared: Vec<SharedInfo>,
     functions: Vec<Function>,
     steps: Vec<Step>,
-    /// For each step, its instruction.
+    /// By step, the index of its instruction.
     origins: Vec<u32>,
     instructions: Vec<ast::Instruction>,
     constants: Constants,
@@ -138,7 +138,7 @@ pub(super) fn load(module: &ast::Module) -> Result<Image, LoadError> {
     })
 }
 
-/// The declaration of `vprintf` with a body that prints nothing and returns zero, as when the buffer is full.
+/// The declaration of `vprintf` as a function that prints nothing and returns zero, as with a full buffer.
 fn silent(declaration: &ast::Function) -> Option<ast::Function> {
     let result = declaration.returns.first().filter(|_| declaration.body.is_none())?;
     let store = ast::Instruction::new(
@@ -149,7 +149,7 @@ fn silent(declaration: &ast::Function) -> Option<ast::Function> {
 }
 
 impl Loader {
-    /// Gives every variable of module scope a number.
+    /// Numbers the variables of module scope.
     fn variables(&mut self, module: &ast::Module) -> Result<(), LoadError> {
         for variable in module.variables() {
             let symbol = match variable.space {
@@ -197,7 +197,7 @@ impl Loader {
         Ok(Symbol::Shared(self.shared.len() as u32 - 1))
     }
 
-    /// Gives every function a number, and returns those with a body, in that order.
+    /// Numbers the functions, and returns those with a body in that order.
     fn function_names<'m>(
         &mut self,
         module: &'m ast::Module,
@@ -229,7 +229,7 @@ impl Loader {
 
     fn kernel(&self, index: u32, function: &ast::Function) -> Result<Kernel, LoadError> {
         let (params, param_bytes) = params(&function.params)?;
-        // Everything the kernel may reach, and the shared variables that lie there.
+        // Reachable functions, and the shared variables that they use.
         let mut reached = vec![false; self.functions.len()];
         let mut pending = vec![index];
         let mut used = vec![false; self.shared.len()];

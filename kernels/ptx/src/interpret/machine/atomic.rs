@@ -1,11 +1,12 @@
-//! Read-modify-writes, lane after lane: in the order of lanes, or with a seed in any.
+//! Read-modify-writes, one lane at a time: in lane order, or in random order with a seed.
 //!
-//!   atom.add.u32 %r1, [%rd1], 1;     memory 7   ─►   lane 0 gets 7, lane 1 gets 8, …   memory 39
+//!   atom.add.u32 %r1, [%rd1], 1;     memory 7   ─►   lane 0 reads 7, lane 1 reads 8, …   memory 39
 //!
-//! Floats    `.f32` rounds to nearest even; in global memory subnormal inputs and results become zero, in shared memory not.
-//!           A NaN of `.f32` and of halves is the canonical one. `.f64` keeps a NaN: in global memory the operand as it is,
-//!           else what is there; in shared memory what is there, made quiet, else the operand. Without one it is 0xfff8….
-//! Order     relaxed where nothing else is written.
+//! Floats    `.f32` rounds to nearest even; subnormal inputs and results become zero in global memory, not in shared
+//!           memory. A NaN of `.f32` and of 16-bit floats is the canonical one. `.f64` keeps a NaN: in global memory
+//!           the operand unchanged, else the old value; in shared memory the old value made quiet, else the operand. A
+//!           NaN from numbers is 0xfff8….
+//! Order     relaxed unless the instruction specifies another.
 
 use super::block::Common;
 use super::memory::{get, put};
@@ -102,7 +103,7 @@ impl Machine<'_> {
     }
 }
 
-/// The new value.
+/// Computes the new value.
 pub(super) fn apply(kind: AtomicKind, size: usize, old: u64, operand: u64, second: u64, shared: bool) -> u64 {
     let bits = 64 - size * 8;
     let mask = u64::MAX >> bits;
@@ -164,7 +165,7 @@ pub(super) fn apply(kind: AtomicKind, size: usize, old: u64, operand: u64, secon
     }
 }
 
-/// Which NaN an H200 gives, was measured there: the manual names none.
+/// NaN results as measured on an H200: the manual does not specify them.
 fn add_f64(old: u64, operand: u64, shared: bool) -> u64 {
     let sum = f64::from_bits(old) + f64::from_bits(operand);
     if !sum.is_nan() {
@@ -188,7 +189,7 @@ fn add_f32(a: u32, b: u32, flush: bool) -> u32 {
     if sum.is_nan() { 0x7FFF_FFFF } else { flushed(sum.to_bits()).to_bits() }
 }
 
-/// Two halves added: 24 bits of significand hold 2 · 11 + 2, so rounding twice is rounding once.
+/// Adds two halves: 24 bits of significand hold 2 · 11 + 2, so rounding twice equals rounding once.
 fn add_f16(a: u16, b: u16) -> u16 {
     to_f16(from_f16(a) + from_f16(b))
 }
@@ -218,7 +219,7 @@ fn to_f16(value: f32) -> u16 {
         return sign | 0x7C00;
     }
     if magnitude < 6.103_515_6e-5 {
-        // A subnormal counts steps of 2^-24; the product is exact, and rounds to even.
+        // A subnormal is a multiple of 2^-24; the product is exact, and rounds to even.
         return sign | (magnitude * 16_777_216.0).round_ties_even() as u16;
     }
     let exponent = (bits >> 23 & 255) - 112;

@@ -1,8 +1,8 @@
-//! One block: its warps, its shared memory, its barriers.
+//! One block with its warps, shared memory and barriers.
 //!
-//!   barrier 1   expects 64   ─ arrived: warp 0 all lanes, warp 2 all lanes ─►  complete: both go on, and know of each other
+//!   barrier 1   expects 64   ─ arrived: warp 0 all lanes, warp 2 all lanes ─►  complete: both continue, synchronized
 //!
-//! Exited threads count as arrived. A lane at a barrier waits alone: its warp's other lanes may still come.
+//! Exited threads count as arrived. Lanes wait at a barrier individually: other lanes of the warp may arrive later.
 
 use super::warp::{Outcome, Warp};
 use super::{FaultKind, Machine, Trouble};
@@ -12,36 +12,36 @@ use crate::interpret::order::{BLOCK_NUMBER, View, join, lanes_entry, warp_entry}
 use crate::interpret::shadow::Shadow;
 use std::rc::Rc;
 
-/// Instructions that a warp runs before the next has its turn; few when its last turn changed nothing, as when it spins.
+/// Instructions per turn of a warp; fewer if its last turn changed nothing, as in a spin loop.
 const WARP_TURN: u64 = 4096;
 const IDLE_WARP_TURN: u64 = 128;
-/// Instructions without a change after which a block's turn is over: it may wait for another block.
+/// Instructions without a change after which a block's turn ends, because it may wait for another block.
 const PATIENCE: u64 = 16_384;
 const IDLE_PATIENCE: u64 = 512;
-/// A warp that reads so often without asking what others have written works on its own, and waits for nobody.
+/// Number of plain reads without a strong read after which a warp counts as busy with its own work, not waiting.
 const READS_OF_ITS_OWN: u32 = 256;
 
-/// What came of a turn.
+/// Result of a turn.
 pub(super) enum Turn {
     Finished,
     Over,
 }
 
 pub(super) struct Block {
-    /// Of which of the machine's launches.
+    /// Index of the launch among the machine's launches.
     pub launch: usize,
     pub common: Common,
     pub warps: Vec<Warp>,
     next_warp: usize,
-    /// The last turn changed nothing.
+    /// Whether the last turn changed nothing.
     idle: bool,
 }
 
-/// What the warps of a block share.
+/// State shared by the warps of a block.
 pub(super) struct Common {
-    /// Number among the blocks of all launches that run together.
+    /// Number among the blocks of all concurrent launches.
     pub number: u32,
-    /// The first of its launch, and how many that has.
+    /// First block and block count of its launch.
     pub launch: (u32, u32),
     pub coordinates: [u32; 3],
     pub threads: u32,
@@ -52,20 +52,20 @@ pub(super) struct Common {
     pub clock: u32,
     pub full: u32,
     pub barriers: [BarrierState; 16],
-    /// A thread arrived at a barrier or exited: barriers must be looked at.
+    /// A thread arrived at a barrier or exited, so the barriers must be checked.
     pub arrival: bool,
 }
 
 #[derive(Debug, Default, Clone)]
 pub(super) struct BarrierState {
-    /// Threads that it waits for; `None` until someone arrives, zero for all of the block.
+    /// Number of threads to wait for; `None` until a thread arrives, zero for the whole block.
     expected: Option<u32>,
-    /// By warp: lanes that wait, and lanes that only arrived.
+    /// By warp: lanes that wait, and lanes that arrived without waiting.
     waiting: Vec<u32>,
     arrived: Vec<u32>,
-    /// By warp: when the last that only arrived did so.
+    /// By warp: clock of the last arrival without waiting.
     arrived_at: Vec<u32>,
-    /// True predicates of a reduction.
+    /// Number of true predicates of a reduction.
     truths: u32,
     reduces: bool,
 }
@@ -89,7 +89,7 @@ impl Common {
         self.clock = self.clock.saturating_add(1);
     }
 
-    /// Lanes of a warp arrive at a barrier.
+    /// Records the arrival of lanes of a warp at a barrier.
     pub fn arrive(
         &mut self,
         warp: u32,
@@ -181,7 +181,7 @@ impl Block {
         block
     }
 
-    /// Makes the block ready to run as another of the grid.
+    /// Resets the block to run as another block of the grid.
     pub fn restart(&mut self, machine: &mut Machine<'_>, number: u32) {
         let common = &mut self.common;
         common.number = number;
@@ -200,7 +200,7 @@ impl Block {
         self.idle = false;
     }
 
-    /// Lets the block run for about `budget` instructions of its warps.
+    /// Runs the block for about `budget` warp instructions.
     pub fn turn(&mut self, machine: &mut Machine<'_>, budget: u64) -> Result<Turn, Box<Fault>> {
         let start = machine.warp_instructions;
         let end = start + budget;
@@ -237,7 +237,7 @@ impl Block {
                 if self.common.arrival {
                     self.barriers(machine)?;
                 }
-                // Who yields may wait for someone else.
+                // A block with one yielding warp may wait for another block.
                 if outcome == Outcome::Cut || outcome == Outcome::Yielded && num_warps == 1 {
                     return Ok(Turn::Over);
                 }
@@ -274,7 +274,7 @@ impl Block {
         Turn::Finished
     }
 
-    /// Lets the threads of every complete barrier go on.
+    /// Releases the threads of every complete barrier.
     fn barriers(&mut self, machine: &mut Machine<'_>) -> Result<(), Box<Fault>> {
         self.common.arrival = false;
         let live: u32 = self.warps.iter().map(|warp| warp.live.count_ones()).sum();
@@ -297,7 +297,7 @@ impl Block {
         let Block { common, warps, .. } = self;
         let state = std::mem::take(&mut common.barriers[id]);
         let (count, truths) = (state.count(), state.truths);
-        // `bar.sync` is for whole warps at one instruction.
+        // `bar.sync` requires whole warps at one instruction.
         for (index, warp) in warps.iter().enumerate() {
             let waiting = state.waiting[index];
             if waiting == 0 {
@@ -324,7 +324,7 @@ impl Block {
                 return Err(self.fault(machine, index, *trouble));
             }
         }
-        // Who knows what from here on.
+        // Knowledge of the threads after the barrier.
         let all = state.arrived.iter().all(|&mask| mask == 0)
             && warps.iter().zip(&state.waiting).all(|(warp, &waiting)| warp.live & !waiting == 0);
         let mut told = None;
@@ -342,7 +342,7 @@ impl Block {
             for (index, warp) in warps.iter().enumerate() {
                 let mask = state.waiting[index] | state.arrived[index];
                 let block = common.number & BLOCK_NUMBER;
-                // Who waits has done nothing since; who only arrived may have.
+                // A waiting thread has executed nothing since its arrival; a thread that did not wait may have.
                 let clock = if state.arrived[index] == 0 { common.clock } else { state.arrived_at[index] };
                 if mask != 0 && warp.live & !mask == 0 {
                     entries.push(warp_entry(block, index as u32, clock));
@@ -399,7 +399,7 @@ impl Block {
         )
     }
 
-    /// A fault of a thread that cannot go on.
+    /// A fault of a thread that cannot continue.
     pub fn stuck(&self, machine: &Machine<'_>, kind: FaultKind, message: String) -> Box<Fault> {
         let index = self.warps.iter().position(|warp| warp.live != 0).unwrap_or(0);
         let lane = self.warps[index].live.trailing_zeros() & 31;
@@ -423,8 +423,8 @@ impl Block {
     }
 }
 
-/// The upper half of the keys of a block's shared memory among the messages.
+/// Upper half of the message keys of a block's shared memory.
 pub(super) fn memory_tag(block: u32) -> u64 {
-    // Global addresses lie below 2^63, so the top bit keeps the two apart.
+    // Global addresses are below 2^63, so the top bit distinguishes shared from global memory.
     1 << 31 | u64::from(block & 0x7FFF_FFFF)
 }

@@ -1,8 +1,8 @@
-//! Calls and returns: a new frame above the caller's, parameters copied in, results copied out.
+//! Calls and returns: a new frame above the caller's, with parameters copied in and results copied out.
 //!
-//!   caller   rows 0…11 │ callee   rows 12…20        the callee's row 0 is row 12 of the warp, for the lanes that called
+//!   caller   rows 0…11 │ callee   rows 12…20        the callee's row 0 is row 12 of the warp, for the calling lanes
 //!
-//! Lanes of one call may go to different functions (a call through an address): each goes with those that go where it goes.
+//! Lanes of one indirect call may call different functions: the lanes of each target are grouped.
 
 use super::leftover::Leftovers;
 use super::warp::{Caller, Group, Warp, lanes_of};
@@ -151,7 +151,7 @@ impl Warp {
 
     pub(super) fn ret(&mut self, machine: &Machine<'_>, active: u32) {
         for lane in lanes_of(active) {
-            // Only functions that were called return; a kernel's `ret` is an exit.
+            // Only called functions return; `ret` in a kernel is an exit.
             let Some(caller) = self.callers[lane].pop() else { continue };
             let callee = &machine.grid.image.functions[self.function[lane] as usize];
             let (from_frame, from_local) = (self.frame[lane] as usize, self.local_frame[lane]);
@@ -187,7 +187,7 @@ impl Warp {
         }
     }
 
-    /// Copies bytes between words of local memory, written or not. Both places start at a word.
+    /// Copies bytes between words of local memory, whether or not they were written. Both positions are word-aligned.
     fn copy_local(&mut self, lane: usize, from: u32, to: u32, bytes: u32) {
         for at in (0..bytes).step_by(8) {
             let (from, to) = ((from + at) as usize / 8, (to + at) as usize / 8);
@@ -200,7 +200,7 @@ impl Warp {
         }
     }
 
-    /// Writes up to 8 bytes at a word of local memory.
+    /// Writes up to 8 bytes to a word of local memory.
     fn put_local(&mut self, lane: usize, at: u32, value: u64, bytes: u32) {
         let word = at as usize / 8;
         let keep = if bytes == 8 { u64::MAX } else { (1 << (bytes * 8)) - 1 };

@@ -1,7 +1,7 @@
-//! One launch of those that a machine runs: its image, its blocks, and what it alone touched.
+//! One launch of a machine: its image, its blocks, and its accesses.
 //!
-//!   machine   blocks of launch 0 ··· of launch 1 ···        numbered through: who did what is told by one number
-//!   grid      image, constants, footprints, counts          the machine's, while a block of the launch has its turn
+//!   machine   blocks of launch 0 ··· of launch 1 ···        consecutive numbers: a block number identifies its launch
+//!   grid      image, constants, footprints, counts          active while a block of the launch has its turn
 
 use super::Machine;
 use super::block::Block;
@@ -13,31 +13,31 @@ use crate::interpret::op::Relocation;
 use crate::interpret::random::Random;
 use crate::interpret::{Fault, FaultKind, Footprint, Launch, Options, Report};
 
-/// With a seed the next block to start is drawn from so many.
+/// Maximum number of blocks from which a seed draws the next block to start.
 const WINDOW: usize = 64;
-/// What all blocks that run take up of a device, at most.
+/// Capacity of the device, in units of [`Grid::block_takes`].
 pub(super) const DEVICE: u64 = 1 << 32;
 
 pub(super) struct Grid<'a> {
-    /// Which of the machine's launches.
+    /// Index among the machine's launches.
     pub index: usize,
     pub image: &'a Image,
     pub kernel: &'a Kernel,
     pub launch: Launch<'a>,
     pub constants: Vec<Row>,
     pub shared_bytes: u32,
-    /// For each step, the allocation it touched last.
+    /// By step, the allocation of its last access.
     pub hints: Vec<u32>,
-    /// By the heap's slots.
+    /// By slot of the heap.
     pub footprints: Vec<Option<Box<Footprint>>>,
-    /// The machine's number of its first block, and how many it has.
+    /// Number of the first block in the machine, and the number of blocks.
     pub blocks: (u32, u32),
-    /// What a block takes up of a [`DEVICE`].
+    /// Share of [`DEVICE`] that a block occupies.
     pub block_takes: u64,
     pub warp_instructions: u64,
     pub lane_instructions: u64,
     admission: Admission,
-    /// Blocks that have ended, to be used again.
+    /// Finished blocks for reuse.
     pub spare: Vec<Block>,
 }
 
@@ -144,7 +144,7 @@ impl<'a> Grid<'a> {
         })
     }
 
-    /// How many blocks have not started.
+    /// Number of blocks that have not started.
     pub fn num_waiting(&self) -> usize {
         self.admission.waiting()
     }
@@ -168,7 +168,7 @@ impl<'a> Grid<'a> {
     }
 }
 
-/// The image's constants, with what only the launch knows.
+/// The image's constants with the values that depend on the launch.
 fn constants_of(image: &Image, kernel: &Kernel, launch: &Launch<'_>) -> Vec<Row> {
     let mut constants = image.constants.rows.clone();
     for &(row, relocation) in &image.constants.relocations {
@@ -184,7 +184,7 @@ fn constants_of(image: &Image, kernel: &Kernel, launch: &Launch<'_>) -> Vec<Row>
 }
 
 impl Machine<'_> {
-    /// Makes the launch with this number the one whose block has its turn.
+    /// Makes launch `index` the active one.
     pub(super) fn enter(&mut self, index: usize) {
         if self.grid.index != index
             && let Some(other) = self.others.iter_mut().find(|other| other.index == index)
@@ -193,7 +193,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A block of the launch at hand that has not started, ready to run.
+    /// The next unstarted block of the active launch, ready to run.
     pub(super) fn next_block(&mut self) -> Option<Block> {
         let number = self.grid.blocks.0.wrapping_add(self.grid.admission.take(&mut self.random)?);
         Some(match self.grid.spare.pop() {
@@ -206,7 +206,7 @@ impl Machine<'_> {
     }
 }
 
-/// Blocks that have not started. With a seed the next one is drawn from the first few.
+/// Unstarted blocks. With a seed the next one is drawn from the first few.
 struct Admission {
     next: u32,
     total: u32,
@@ -214,7 +214,7 @@ struct Admission {
 }
 
 impl Admission {
-    /// How many have not started.
+    /// Number of unstarted blocks.
     fn waiting(&self) -> usize {
         (self.total - self.next) as usize + self.window.len()
     }

@@ -1,12 +1,12 @@
-//! What the lanes of a warp do together: they wait until all that the mask names are there, then act as one.
+//! Collective instructions of a warp: lanes wait until all lanes of the mask arrive, then act together.
 //!
-//!   shfl.sync.up  b = 1      lane   0 1 2 3 …         lanes that have no one below keep their own value
+//!   shfl.sync.up  b = 1      lane   0 1 2 3 …         lanes without a source lane keep their own value
 //!                            value  a b c d …   ─►   a a b c …
 //!
-//! Waiting   a lane waits at its instruction until every lane of its mask that has not exited is at the same one
-//!           (`bar.warp.sync`: at any with the same mask).
-//! Order     `bar.warp.sync` orders the memory accesses of its lanes; the others order nothing.
-//! Undefined values from lanes that take no part are poison.
+//! Waiting   a lane waits at its instruction until every live lane of its mask is at the same instruction
+//!           (`bar.warp.sync`: at any with an equal mask).
+//! Order     `bar.warp.sync` orders the memory accesses of its lanes; the other instructions do not.
+//! Undefined values from non-participating lanes are poison.
 
 use super::block::Common;
 use super::warp::{Flow, Group, Warp, blend, lanes_of, lanes_true};
@@ -19,7 +19,7 @@ use std::rc::Rc;
 const POISON: u64 = 0xDEAD_BEEF;
 
 impl Warp {
-    /// Lanes come to an instruction of the warp with a mask of lanes.
+    /// Executes a collective instruction: lanes arrive with their masks.
     pub(super) fn meet(
         &mut self,
         machine: &mut Machine<'_>,
@@ -53,7 +53,7 @@ impl Warp {
         Ok(Flow::Moved)
     }
 
-    /// Lets lanes go on that have waited for others, where those have come or exited.
+    /// Releases waiting lanes whose partners have all arrived or exited.
     pub(super) fn converge(&mut self, machine: &mut Machine<'_>, common: &mut Common) -> Result<(), Box<Trouble>> {
         let mut seen = 0;
         while self.converging & !seen != 0 {
@@ -84,7 +84,7 @@ impl Warp {
         Ok(())
     }
 
-    /// Does it, for exactly the lanes of `mask`.
+    /// Executes the instruction for exactly the lanes of `mask`.
     fn act(&mut self, machine: &Machine<'_>, common: &mut Common, op: &Op, frame: usize, mask: u32) {
         let constants = &machine.grid.constants;
         match op {
@@ -134,7 +134,7 @@ impl Warp {
         }
     }
 
-    /// Every lane of `mask` learns what the others did and know.
+    /// Every lane of `mask` learns the accesses and the knowledge of the others.
     fn synchronise(&mut self, common: &mut Common, mask: u32) {
         let mut told = None;
         if let Some(views) = &self.views {
@@ -159,7 +159,7 @@ impl Warp {
     }
 }
 
-/// Values and predicates of `shfl.sync`, as the manual computes them.
+/// Values and predicates of `shfl.sync`, computed as in the manual.
 fn shuffled(shuffle: &Shuffle, values: &Row, lanes: &Row, clamps: &Row, mask: u32) -> (Row, Row) {
     let (mut out, mut valid) = ([0; 32], [0; 32]);
     for lane in lanes_of(mask) {

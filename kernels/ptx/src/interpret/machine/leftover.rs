@@ -1,18 +1,18 @@
-//! What threads find in registers and local memory that they have not written: with a seed anything, without one zeros.
+//! Initial content of registers and local memory: random with a seed, else zero.
 //!
 //!   @%p1 ld.u32 %r1, [%rd1]      where %p1 does not hold, %r1 is 0x7d…, and another number in another block
 //!
-//! Registers  only those that some way reads before it writes them are filled: nobody sees what the others hold. Each keeps to
-//!            its width, and predicates are 0 or 1.
-//! Memory     only where reading what nothing wrote is no fault anyway.
-//! Frames     of callees begin in the same way.
+//! Registers  only those that some path reads before writing them are filled: the others are never observed. Values fit
+//!            the register's width, and predicates are 0 or 1.
+//! Memory     only if the check of unwritten reads is off.
+//! Frames     of callees are filled likewise.
 
 use super::Machine;
 use super::warp::{blend, lanes_of};
 use crate::interpret::alu::Row;
 use crate::interpret::op::Function;
 
-/// What tells lanes apart: the first digits of splitmix64.
+/// Constants that differ by lane: the first outputs of splitmix64.
 const LANES: Row = {
     let mut lanes = [0; 32];
     let mut lane = 0;
@@ -37,7 +37,7 @@ pub(super) struct Leftovers {
 }
 
 impl Leftovers {
-    /// Those of whoever begins now: `number` tells it from the others.
+    /// Content for a new frame; `number` selects a sequence.
     pub fn of(machine: &Machine<'_>, number: u64) -> Leftovers {
         Leftovers {
             pattern: machine.options.seed.map(|seed| mix(seed ^ mix(number)) | 1),
@@ -45,7 +45,7 @@ impl Leftovers {
         }
     }
 
-    /// The next row, by an xorshift generator of Marsaglia's.
+    /// The next row, from Marsaglia's xorshift generator.
     fn row(pattern: &mut u64, keep: u64) -> Row {
         *pattern ^= *pattern << 13;
         *pattern ^= *pattern >> 7;
@@ -53,7 +53,7 @@ impl Leftovers {
         LANES.map(|lane| (*pattern ^ lane) & keep)
     }
 
-    /// Fills the rows of a function's frame, for some lanes.
+    /// Fills the rows of a function's frame in the given lanes.
     pub fn in_registers(&mut self, frame: &mut [Row], function: &Function, lanes: u32) {
         for &(row, keep) in &function.unwritten {
             let old = &mut frame[row as usize];
@@ -64,7 +64,7 @@ impl Leftovers {
         }
     }
 
-    /// Fills words of local memory, for some lanes.
+    /// Fills words of local memory in the given lanes.
     pub fn in_memory(&mut self, words: &mut [Row], lanes: u32) {
         let Some(pattern) = self.pattern.as_mut().filter(|_| self.memory) else { return };
         for word in words {

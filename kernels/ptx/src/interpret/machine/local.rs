@@ -1,9 +1,9 @@
-//! Memory that threads do not share: local memory and the kernel's parameters.
+//! Memory private to threads: local memory; and the kernel's parameters.
 //!
-//!   word   0 │ lane 0 … lane 31 │      local memory is rows of words: the same place of all lanes lies side by side
-//!          1 │ lane 0 … lane 31 │      eight flags per word say which bytes were written
+//!   word   0 │ lane 0 … lane 31 │      local memory is rows of words: one position in all lanes is contiguous
+//!          1 │ lane 0 … lane 31 │      eight flags per word mark written bytes
 //!
-//! Frames  an address counts from the thread's first word; `frame` marks those that count from the running function's.
+//! Frames  addresses are relative to the thread's first word, or with `frame` to the running function's frame.
 
 use super::memory::{destination, destinations, extend, get};
 use super::region::{Doing, misaligned};
@@ -53,7 +53,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// The word and the shift of an access to local memory.
+    /// Word index and shift of a local memory access.
     fn local_place(
         &self,
         warp: &Warp,

@@ -1,10 +1,10 @@
-//! Loads and stores: where an address leads, whether it may be touched, and the bytes.
+//! Loads and stores: address resolution, access checks and data.
 //!
-//!   addresses of 32 lanes ─► space ─► row (neighbours side by side): one check, one copy
-//!                                  ├► uniform (all the same):        one check, one load
-//!                                  └► scattered:                     lane after lane
+//!   addresses of 32 lanes ─► space ─► row (contiguous lanes):      one check, one copy
+//!                                  ├► uniform (one address):       one check, one load
+//!                                  └► scattered:                   one lane at a time
 //!
-//! Windows  generic addresses below [`Heap::LOWEST`] lead to shared, local and parameter memory; the rest is the heap.
+//! Windows  generic addresses below [`Heap::LOWEST`] map to shared, local and parameter memory; others are in the heap.
 //! Strong   accesses are in `strong`, local and parameter memory in `local`.
 
 use super::block::Common;
@@ -15,7 +15,7 @@ use crate::interpret::alu::{Row, Source};
 use crate::interpret::op::{Access, MemorySpace};
 use crate::interpret::order::Observer;
 
-/// What to add to an address of a space to make it generic.
+/// Offset from an address of a space to its generic address.
 pub(super) fn window(space: MemorySpace) -> u64 {
     match space {
         MemorySpace::Shared => SHARED_WINDOW,
@@ -25,7 +25,7 @@ pub(super) fn window(space: MemorySpace) -> u64 {
     }
 }
 
-/// The space that a generic address leads to.
+/// Space of a generic address.
 fn space_of(address: u64) -> MemorySpace {
     if address >= WINDOWS_END {
         MemorySpace::Global
@@ -49,9 +49,9 @@ pub(super) fn is_in(address: u64, space: MemorySpace) -> bool {
     }
 }
 
-/// How the addresses of the active lanes lie.
+/// Layout of the addresses of the active lanes.
 enum Pattern {
-    /// Lanes `first ..` side by side.
+    /// Lanes `first ..` at consecutive addresses.
     Row {
         first: u32,
         lanes: u32,
@@ -96,7 +96,7 @@ fn element<const SIZE: usize>(bytes: &[u8; SIZE]) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Every `stride`-th element, starting at byte `at`, into lanes one after the other.
+/// Loads every `stride`-th element from byte `at` on into consecutive lanes.
 #[inline]
 fn gather<const SIZE: usize>(bytes: &[u8], stride: usize, at: usize, to: &mut [u64]) {
     if stride == SIZE {
@@ -162,7 +162,7 @@ impl Machine<'_> {
         addresses
     }
 
-    /// Splits lanes by the space that their generic addresses lead to, and makes the addresses relative to it.
+    /// Splits lanes by the space of their generic addresses, and makes the addresses relative to the space.
     pub(super) fn split(addresses: &mut Row, mask: u32) -> [(MemorySpace, u32); 4] {
         let spaces =
             [MemorySpace::Global, MemorySpace::Shared, MemorySpace::Local { frame: false }, MemorySpace::Param];
@@ -322,7 +322,7 @@ impl Machine<'_> {
             }
             Pattern::Scattered => {}
         }
-        // Lane after lane, allocation after allocation: a row may even run from one into the next.
+        // One lane and one allocation at a time: a row may even continue into the next allocation.
         let mut pending = mask;
         while pending != 0 {
             let first = pending.trailing_zeros();
@@ -419,7 +419,7 @@ impl Machine<'_> {
     }
 }
 
-/// The register row that element `number` goes to.
+/// Register row of element `number`.
 #[inline(always)]
 pub(super) fn destination(access: &Access, number: usize) -> Option<usize> {
     access.values[number].as_register().map(|row| row as usize)
@@ -429,7 +429,7 @@ pub(super) fn destinations(access: &Access) -> impl Iterator<Item = (usize, usiz
     (0..usize::from(access.count)).filter_map(|number| Some((number, destination(access, number)?)))
 }
 
-/// The values of a store.
+/// Values of a store.
 pub(super) struct Values<'a> {
     pub access: &'a Access,
     pub registers: &'a [Row],
@@ -446,7 +446,7 @@ impl Values<'_> {
         region.mark_written(offset, size * usize::from(self.access.count));
     }
 
-    /// Whether another lane stores the same values to the same place.
+    /// Whether another lane stores equal values to the same address.
     fn same(&self, lane: usize, other: usize) -> bool {
         (0..usize::from(self.access.count)).all(|number| {
             let row = self.access.values[number].row(self.registers, self.constants);
@@ -474,7 +474,7 @@ fn load_row(
         Ok(offset) => offset,
         Err(trouble) if trouble.kind == FaultKind::Misaligned => return Err(trouble),
         Err(_) => {
-            // Some lane runs over an end: find it.
+            // Some lane exceeds the end of the allocation: find it.
             for lane in lanes_of(u32::MAX >> (32 - lanes) << first) {
                 load_lane(region, coordinates, access, registers, group, addresses[lane], lane, observer)?;
             }
@@ -528,7 +528,7 @@ fn load_uniform(
     Ok(())
 }
 
-/// The elements of one lane, into its registers.
+/// Loads the elements of one lane into its registers.
 #[inline]
 pub(super) fn fetch(
     region: &Region<'_>,
@@ -638,7 +638,7 @@ fn store_lane(
     if let Some(shadow) = &mut region.shadow
         && let Err(conflict) = shadow.lane::<true>(offset, unit, lane as u32, observer)
     {
-        // Lanes of one store that put the same value in the same place do no harm.
+        // Lanes of one store may write equal values to one address without a race.
         let twin = conflict.earlier_lane.is_some_and(|other| {
             conflict.earlier.block() == observer.block
                 && conflict.earlier.warp() == observer.warp

@@ -1,15 +1,15 @@
-//! Runs launches: admits their blocks, lets them take turns, and turns trouble into faults.
+//! Runs launches: starts their blocks, schedules turns, and reports faults.
 //!
 //!   grid   0 1 2 3 4 5 …  ──admit──►  resident blocks  ──a turn each──►  warps  ──►  lanes
 //!   grid   0 1 2 …        ──admit──►       ▲                │ not done
 //!                                          └────────────────┘
 //!
-//! Order      without a seed a block runs as long as it can, and the next starts when one is done or has had its turn. With a
-//!            seed the order of blocks, warps and the length of turns are drawn; a turn may end right after a strong access.
-//! Together   launches that run at the same time share the device, its memory, and the order of turns. What is of one of them
-//!            lies in its `grid`.
-//! Progress   every resident block gets turns, and no other does: as on a GPU, blocks that fill the device and wait for one that
-//!            has not started wait for ever. A launch in which nothing changes any more is a deadlock.
+//! Order      without a seed a block runs until it ends or its turn is over, then the next one starts. With a seed the
+//!            order of blocks and warps and the length of turns are random; a turn may end right after a strong access.
+//! Together   concurrent launches share the device, its memory and the schedule. State of a single launch is in its
+//!            `grid`.
+//! Progress   only resident blocks get turns, as on a GPU: blocks that fill the device and wait for an unstarted one
+//!            wait forever. A launch in which nothing changes is a deadlock.
 
 mod atomic;
 mod block;
@@ -34,43 +34,43 @@ use block::{Block, Turn};
 use grid::{DEVICE, Grid};
 use std::rc::Rc;
 
-/// The generic address space below [`Heap::LOWEST`].
+/// Windows of the generic address space below [`Heap::LOWEST`].
 pub(super) const SHARED_WINDOW: u64 = 0x0100_0000;
 pub(super) const LOCAL_WINDOW: u64 = 0x0200_0000;
 pub(super) const PARAM_WINDOW: u64 = 0x0400_0000;
 pub(super) const WINDOWS_END: u64 = 0x0500_0000;
 
-/// The longest turn of a block, in instructions of its warps.
+/// Maximum length of a block's turn, in warp instructions.
 const LONG_TURN: u64 = 1 << 20;
-/// After one strong access in so many a turn ends; never for 0. A seed chooses one of these.
+/// One in this number of strong accesses ends a turn; 0 for none. A seed selects an entry.
 const ODDS_OF_CUTS: [u64; 4] = [0, 64, 8, 2];
 
 pub(super) struct Machine<'a> {
-    /// The launch whose block has its turn, and those that run beside it.
+    /// The active launch, whose block has its turn; and the concurrent ones.
     grid: Grid<'a>,
     others: Vec<Grid<'a>>,
     pub options: &'a Options,
     pub heap: &'a mut Heap,
-    /// Who touched which bytes, by the heap's slots.
+    /// Access records of global memory, by slot of the heap.
     pub shadows: Vec<Option<Shadow>>,
     pub messages: Messages,
-    /// Older values of global memory, where a seed chooses and races are looked for.
+    /// Older values of global memory; only with a seed and race checks.
     pub histories: Histories,
-    /// What the next `fence.sc` knows.
+    /// View that the next `fence.sc` learns.
     pub fenced: Option<Rc<View>>,
     pub random: Random,
     odds_of_cuts: u64,
-    /// The turn is to end here.
+    /// Whether the turn must end here.
     pub cut: bool,
     pub warp_instructions: u64,
     pub lane_instructions: u64,
-    /// The count of instructions when something last changed that others may wait for.
+    /// Instruction count at the last change that another thread may wait for.
     pub changed_at: u64,
-    /// The same when a warp was last seen to wait for nobody.
+    /// Instruction count when a warp was last seen working without waiting.
     pub busy_at: u64,
 }
 
-/// Something went wrong in an instruction; the warp adds who and where.
+/// A fault of an instruction; the warp adds thread and location.
 #[derive(Debug)]
 pub(super) struct Trouble {
     pub kind: FaultKind,
@@ -86,7 +86,7 @@ impl Trouble {
     }
 }
 
-/// Runs launches to their ends, all at the same time. A fault comes with the number of its launch.
+/// Runs launches concurrently to completion. An error contains the index of its launch.
 pub(super) fn run(
     launches: &[Running<'_>],
     heap: &mut Heap,
@@ -137,7 +137,8 @@ impl<'a> Machine<'a> {
         let mut taken = 0;
         let mut barren = false;
         loop {
-            // Without a seed blocks start one by one while each finishes in its turn, and in numbers when they wait.
+            // Without a seed, one block at a time while blocks finish in their turn; otherwise the number of blocks
+            // doubles.
             let room = match self.random.on {
                 true => usize::MAX,
                 false if barren => resident.len() * 2,
@@ -177,7 +178,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Starts a block, if there is one for which there is room: with a seed of any launch, else of the first.
+    /// Starts a block if one fits on the device: with a seed from a random launch, else from the first.
     fn admit(&mut self, taken: &mut u64) -> Option<Block> {
         let fitting = (0..=self.others.len()).filter(|&index| self.fits(index, *taken));
         let nth = match fitting.count() {
@@ -191,7 +192,7 @@ impl<'a> Machine<'a> {
         self.next_block()
     }
 
-    /// Whether a launch has a block to start, and the device room for it.
+    /// Whether the launch has an unstarted block that fits on the device.
     fn fits(&self, index: usize, taken: u64) -> bool {
         let grid = self.grids().find(|grid| grid.index == index);
         grid.is_some_and(|grid| grid.num_waiting() > 0 && taken + grid.block_takes <= DEVICE)
@@ -231,13 +232,13 @@ impl<'a> Machine<'a> {
         std::iter::once(&self.grid).chain(&self.others)
     }
 
-    /// Something changed that another thread may wait for.
+    /// Records a change that another thread may wait for.
     #[inline(always)]
     pub fn progress(&mut self) {
         self.changed_at = self.warp_instructions;
     }
 
-    /// After a strong access in global memory a turn may end, so that those of different blocks mix finely.
+    /// Ends a turn at random after a strong access to global memory, to interleave blocks finely.
     #[inline]
     pub fn may_cut(&mut self) {
         if self.odds_of_cuts > 0 && self.random.below(self.odds_of_cuts) == 0 {

@@ -1,11 +1,11 @@
-//! A memory that lanes share (an allocation, or a block's shared memory), as one access sees it.
+//! Shared or global memory as one access sees it: an allocation, or a block's shared memory.
 //!
-//!   bytes      where the values are
-//!   written    which of them have been written
-//!   shadow     who touched them last
-//!   footprint  which sectors the launch touched
+//!   bytes      the values
+//!   written    one bit per written byte
+//!   shadow     the last accesses
+//!   footprint  the sectors accessed by the launch
 //!
-//! Faults  say what was being done, where, and to which allocation.
+//! Faults  contain the operation, the address and the allocation.
 
 use super::block::Common;
 use super::{FaultKind, Machine, Trouble};
@@ -16,9 +16,9 @@ use crate::interpret::order::{BLOCK_NUMBER, Epoch, Observer};
 use crate::interpret::shadow::{Conflict, Shadow};
 use crate::interpret::{Footprint, Launch};
 
-/// A memory that lanes share, for one access.
+/// Memory of one access: an allocation, or a block's shared memory.
 pub(super) struct Region<'m> {
-    /// The address of the first byte, and what to add for messages to people.
+    /// Address of the first byte.
     pub base: u64,
     pub bytes: &'m mut [u8],
     written: &'m mut [u64],
@@ -26,11 +26,11 @@ pub(super) struct Region<'m> {
     footprint: Option<&'m mut Footprint>,
     check_written: bool,
     shared: bool,
-    /// The instruction that reaches it.
+    /// Step of the accessing instruction.
     step: u32,
 }
 
-/// What an access does, for messages.
+/// Operation of an access, for messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Doing {
     Read,
@@ -57,13 +57,13 @@ impl Region<'_> {
         if self.shared { "shared memory" } else { "global memory" }
     }
 
-    /// Whether the byte at `address` lies inside.
+    /// Whether the byte at `address` is inside.
     #[inline]
     pub fn has(&self, address: u64) -> bool {
         address.wrapping_sub(self.base) < self.bytes.len() as u64
     }
 
-    /// Whether all `bytes` bytes at `address` lie inside.
+    /// Whether all `bytes` bytes at `address` are inside.
     #[inline]
     pub fn holds(&self, address: u64, bytes: u64) -> bool {
         let offset = address.wrapping_sub(self.base);
@@ -71,7 +71,7 @@ impl Region<'_> {
         offset <= len && bytes <= len - offset
     }
 
-    /// The offset of `bytes` bytes at `address`, all inside and aligned.
+    /// Checks that `bytes` bytes at `address` are inside and aligned, and returns their offset.
     #[inline]
     pub fn check(&self, address: u64, bytes: u64, align: u64, lane: u32, doing: Doing) -> Result<usize, Box<Trouble>> {
         let offset = address.wrapping_sub(self.base);
@@ -177,7 +177,7 @@ impl Region<'_> {
         trouble
     }
 
-    /// A strong access of one lane. Gives the last strong write before, as `Shadow::strong` does.
+    /// Records a strong access of one lane. Returns the previous strong write, as `Shadow::strong` does.
     pub fn touch_strong(
         &mut self,
         machine: &Coordinates,
@@ -212,7 +212,7 @@ pub(super) fn misaligned(
     trouble
 }
 
-/// Numbers to coordinates, for messages.
+/// Converts block and thread numbers to coordinates, for messages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Coordinates {
     grid: [u32; 3],
@@ -232,7 +232,7 @@ impl Coordinates {
 }
 
 impl Machine<'_> {
-    /// The allocation that holds `address`, as a region.
+    /// The allocation that contains `address`, as a region.
     #[inline]
     pub(super) fn region(
         &mut self,

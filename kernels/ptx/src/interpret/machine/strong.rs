@@ -1,10 +1,10 @@
-//! Loads and stores that take part in order between threads, fences, and the messages that they carry.
+//! Loads and stores that synchronize threads, fences, and their messages.
 //!
-//!   st.release  ─► the thread's view lies at the address      ld.acquire  ─► the view becomes the reader's
-//!   fence, st.relaxed  ─► the view at the fence               ld.relaxed, fence  ─► at the fence
+//!   st.release         ─► stores the thread's view at the address   ld.acquire         ─► merges it into the reader's
+//!   fence, st.relaxed  ─► stores the view at the fence              ld.relaxed, fence  ─► merges it at the fence
 //!
-//! Lane after lane: each may carry a message of its own (see `order`). With a seed a load from global memory may return an
-//! older value (see `history`).
+//! Lanes are processed one at a time, because each may have its own message (see `order`). With a seed a load from
+//! global memory may return an older value (see `history`).
 
 use super::block::{Common, memory_tag};
 use super::memory::{Values, destination, extend, fetch, get};
@@ -72,7 +72,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// The lanes of a mask as they reach memory: PTX gives those of one instruction no order, so a seed draws one.
+    /// The lanes of a mask in random order if there is a seed: PTX does not order lanes of one instruction.
     pub(super) fn in_some_order(&mut self, mask: u32) -> impl Iterator<Item = usize> + use<> {
         let mut lanes = [0; 32];
         let mut count = 0;
@@ -88,8 +88,8 @@ impl Machine<'_> {
         lanes.into_iter().take(count).map(usize::from)
     }
 
-    /// Whether loads may return older values: where a seed chooses, and where it is known who knows what. Within a block they
-    /// never do.
+    /// Whether loads may return older values: only with a seed and with race checks, which track knowledge. Never
+    /// within a block.
     pub(super) fn is_weak(&self, shared: bool, scope: Scope) -> bool {
         self.random.on && self.options.checks.global_races && !shared && scope == Scope::Device
     }
@@ -152,7 +152,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// A strong write put `bits` in the place of `before`: a later load may still return that.
+    /// Keeps the value before a strong write, so that a later load may return it.
     pub(super) fn keep_older(
         &mut self,
         common: &Common,
@@ -168,7 +168,7 @@ impl Machine<'_> {
         self.histories.push(place, before, message, bits, writer, &observer);
     }
 
-    /// What a strong read of the newest value finds at an address besides it.
+    /// Takes the message of a strong read of the newest value.
     pub(super) fn take_message(&mut self, warp: &mut Warp, key: u64, block: u32, lane: usize, acquire: bool) {
         warp.reads = 0;
         if self.messages.is_empty() {
@@ -179,7 +179,7 @@ impl Machine<'_> {
         }
     }
 
-    /// What a strong write leaves at an address besides the value.
+    /// Stores the message of a strong write.
     pub(super) fn leave_message(
         &mut self,
         common: &Common,
@@ -206,7 +206,7 @@ impl Machine<'_> {
                 };
                 self.messages.insert(key, Message { view, only_block });
             }
-            // A plain value hides the message; a read-modify-write hands it on.
+            // A value written without a message removes the old message; a read-modify-write keeps it.
             None if !update && !self.messages.is_empty() => {
                 self.messages.remove(&key);
             }
@@ -244,7 +244,7 @@ impl Machine<'_> {
 }
 
 impl Warp {
-    /// A lane takes a message: at once, or on approval.
+    /// Takes a message for a lane: merged at once by an acquire, else pending until a fence.
     fn take(&mut self, message: &Message, block: u32, lane: usize, acquire: bool) {
         if message.only_block.is_some_and(|only| only != block) {
             return;
@@ -260,7 +260,7 @@ impl Warp {
         }
     }
 
-    /// Puts an older value in the place of the newest, with the message that belongs to it.
+    /// Replaces the loaded value with an older one and takes the older value's message.
     fn load_older(&mut self, access: &Access, group: Group, lane: usize, block: u32, older: &Older) {
         self.reads = 0;
         if let Some(to) = destination(access, 0) {
@@ -275,7 +275,7 @@ impl Warp {
         }
     }
 
-    /// What a lane would tell at this moment.
+    /// The current mark of a lane.
     fn mark(&self, common: &Common, lane: usize, block_scope: bool) -> Mark {
         Mark {
             block: common.number & BLOCK_NUMBER,
@@ -290,7 +290,7 @@ impl Warp {
     }
 }
 
-/// The key of an address among the messages.
+/// The message key of an address.
 pub(super) fn key(shared: bool, block: u32, address: u64) -> u64 {
     if shared { memory_tag(block) << 32 | address & 0xFFFF_FFFF } else { address }
 }

@@ -1,36 +1,36 @@
-//! One warp: 32 lanes that run together where they are at the same instruction.
+//! One warp: 32 lanes that run together while they are at one instruction.
 //!
-//!   pc   7 7 7 9 9 7 …   ──►  the lanes at 7 run, until they come to 9, where they join the others
+//!   pc   7 7 7 9 9 7 …   ──►  the lanes at 7 run until they reach 9 and join the others
 //!
-//! Convergence  the deepest call runs first, in it the lowest instruction: lanes that went ahead wait for those behind.
-//! Progress     after a while of divergence the lane that has waited longest has its turn, wherever it is: a lane that spins
-//!              on a lock of its neighbour does not keep the neighbour from letting go.
-//! Begin        registers and local memory hold what `leftover` says.
-//! Frames       a call moves the lane's frame up by the caller's rows; lanes in different frames run apart.
+//! Convergence  the deepest call runs first, and in it the lowest instruction: lanes ahead wait for lanes behind.
+//! Progress     after some instructions of divergence the longest-waiting lane runs: a lane that spins on a lock does
+//!              not keep another lane from releasing it.
+//! Begin        initial registers and local memory are described in `leftover`.
+//! Frames       a call moves the lane's frame up by the caller's rows; lanes in different frames run separately.
 
 use super::{FaultKind, Machine, Trouble, block::Common, leftover::Leftovers};
 use crate::interpret::alu::Row;
 use crate::interpret::op::{Barrier, NO_GUARD, Op, Special, Step};
 use crate::interpret::order::{BLOCK_NUMBER, LaneViews, Observer};
 
-/// Instructions of divergence until the lane that waited longest runs, and how long it then runs. The first is short when
-/// nothing changed meanwhile: the lanes that run may be waiting for the one that does not.
+/// Instructions of divergence before the longest-waiting lane runs, and the length of its run. The first is short if
+/// nothing changed in the meantime: the running lanes may be waiting for that lane.
 const PATIENCE: u32 = 2048;
 const IDLE_PATIENCE: u32 = 32;
 const BURST: u32 = 128;
 
-/// Why a warp stopped.
+/// Reason why a warp stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Its turn is over, or nothing is ready.
+    /// Its turn is over, or no lane is ready.
     Over,
-    /// It asked to give way.
+    /// It executed a yield.
     Yielded,
-    /// The turn of its block ends, after a strong access.
+    /// The turn of its block ends after a strong access.
     Cut,
 }
 
-/// Where a lane goes when its function returns.
+/// Return state of a lane.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Caller {
     pub pc: u32,
@@ -41,13 +41,13 @@ pub(super) struct Caller {
 
 pub(super) struct Warp {
     pub index: u32,
-    /// Lanes that exist.
+    /// Lanes that exist in the block.
     present: u32,
     /// Lanes that have not exited.
     pub live: u32,
-    /// Live lanes that wait for nothing.
+    /// Live lanes that are not waiting.
     pub ready: u32,
-    /// Lanes that wait for lanes of the warp at `bar.warp.sync`, `shfl.sync` and the like, and for which.
+    /// Lanes that wait for lanes of the warp (`bar.warp.sync`, `shfl.sync`, …), and their masks.
     pub converging: u32,
     pub convergence: [u32; 32],
     pub registers: Vec<Row>,
@@ -60,17 +60,17 @@ pub(super) struct Warp {
     pub local_frame: [u32; 32],
     pub function: [u32; 32],
     pub callers: [Vec<Caller>; 32],
-    /// See `order`: all lanes know of one another up to this clock.
+    /// Clock up to which all lanes know of one another (see `order`).
     pub sync: u32,
     pub views: Option<Box<LaneViews>>,
     patience: u32,
-    /// When something last changed, as of the last change of turns among lanes.
+    /// The machine's `changed_at` when the running lanes were last switched.
     changed_at: u64,
-    /// Its last turn changed nothing.
+    /// Whether its last turn changed nothing.
     pub idle: bool,
-    /// Loads from global memory since it last asked what others have written.
+    /// Plain loads from global memory since the last strong read.
     pub reads: u32,
-    /// The lane that has waited longest, while it has its turn.
+    /// The longest-waiting lane, while it has its turn.
     favourite: Option<u32>,
     last_run: [u64; 32],
 }
@@ -81,7 +81,7 @@ pub(super) struct Group {
     pub mask: u32,
     pub pc: u32,
     pub frame: usize,
-    /// Where lanes of the same frame wait to be joined.
+    /// Lowest instruction at which lanes of this frame wait to be joined.
     limit: u32,
 }
 
@@ -139,7 +139,7 @@ impl Warp {
         self.last_run = [0; 32];
     }
 
-    /// The barrier that a step is.
+    /// The barrier of a step.
     pub fn barrier_at<'i>(&self, step: &'i Step) -> Option<&'i Barrier> {
         match &step.op {
             Op::Barrier(barrier) => Some(barrier),
@@ -147,7 +147,7 @@ impl Warp {
         }
     }
 
-    /// Picks the lanes to run.
+    /// Selects the lanes to run.
     fn select(&mut self, machine: &mut Machine<'_>) -> Group {
         let ready = self.ready;
         let first = ready.trailing_zeros() as usize;
@@ -195,7 +195,7 @@ impl Warp {
         Group { mask, pc, frame: frame as usize, limit }
     }
 
-    /// Runs until `budget` instructions are spent, nothing is ready, or the warp gives way.
+    /// Runs until `budget` instructions are executed, no lane is ready, or the warp yields.
     pub fn run(
         &mut self,
         machine: &mut Machine<'_>,
@@ -276,7 +276,7 @@ impl Warp {
                     Op::Nothing => group.pc += 1,
                     _ if active == 0 => group.pc += 1,
                     other => {
-                        // The rest may move lanes apart, make them wait or end them: with their places written down.
+                        // Other operations may diverge, block or end lanes: write back their program counters first.
                         self.set_pc(group.mask, group.pc);
                         let outcome = self.special(machine, common, other, group, active)?;
                         match outcome {
@@ -437,7 +437,7 @@ impl Warp {
         if barrier.waits {
             self.ready &= !active;
         } else {
-            // Whoever waits here learns what came before; what follows is not part of it.
+            // Threads that wait at the barrier synchronize with earlier accesses only.
             common.tick();
             self.set_pc(active, group.pc + 1);
         }
@@ -488,18 +488,18 @@ impl Warp {
     }
 }
 
-/// Where the lanes of a group go after an instruction.
+/// Next position of a group's lanes after an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flow {
     Next,
-    /// Their places have been written down already.
+    /// The program counters are already written.
     Moved,
     Yield,
-    /// The turn is to end.
+    /// The turn must end.
     Cut,
 }
 
-/// The source of the lane mask that an instruction of the whole warp names.
+/// The source of the lane mask of a collective instruction.
 pub(super) fn mask_of(op: &Op) -> &crate::interpret::alu::Source {
     match op {
         Op::WarpBarrier { mask } => mask,
@@ -534,7 +534,7 @@ pub(super) fn lanes_true(row: &Row, negated: bool) -> u32 {
     if negated { !mask } else { mask }
 }
 
-/// Takes the lanes of `mask` from `new`.
+/// Copies the lanes of `mask` from `new`.
 #[inline]
 pub(super) fn blend(row: &mut Row, new: &Row, mask: u32) {
     if mask == u32::MAX {
