@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   Varies    partitions that are read side by side: 1, and as many as there are cores
-//!   Holds     12 columns of TPC-H's lineitem at scale 0.1, one Parquet file for each core, warm, nothing stored; a simulated device
-//!             that skips its launches and gives what an earlier run read (`millpond.debug_sim_skip_launches`)
+//!   Holds     12 columns of TPC-H's lineitem at scale 0.1, one Parquet file for each core, warm, nothing stored; a
+//!             simulated device that skips its launches and gives what an earlier run read
+//!             (`millpond.debug_sim_skip_launches`)
 //!   Reports   the time of a run; and for all runs CPU seconds ÷ (wall × cores): 1 where nothing waits
 //!             decoded   DataFusion alone reads the same columns
 //!   Bounds    none: docs/performance.md has the figures

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   Varies    the query: one scan that groups or adds up (1, 6), joins (3, 9), large groups (18), many passes (21)
-//!   Holds     TPC-H at scale 0.01 from Parquet, warm; one partition, one feeder; a simulated device that skips its launches and
-//!             gives what an earlier run of the query read (`millpond.debug_sim_skip_launches`)
+//!   Holds     TPC-H at scale 0.01 from Parquet, warm; one partition, one feeder; a simulated device that skips its
+//!             launches and gives what an earlier run of the query read (`millpond.debug_sim_skip_launches`)
 //!   Reports   plan      SQL to DataFusion's physical plan, our rules of logical and physical plans among it
 //!             place     that plan to device nodes
 //!             prepare   device nodes to pipelines: cutting, lowering, keys, finding what is compiled
@@ -11,10 +11,11 @@
 //!             run       from the placed plan to the end: everything that the host does, decoding included
 //!   Bounds    none: docs/performance.md has the figures, and the tests count what can be counted
 //!
-//!   first launch   of all 22 queries, over columns that stay: from a repeated statement's text to its first launch, with the look at
-//!                  its files; by `Millpond::execute`, until its plan is there, and by `context().sql()`. The table at the end has
-//!                  the median of each, of all, and the largest.
-//!   other constants   of all 22 queries, each time with others: from a statement's text to its placed plan, planned alone, and by the
+//!   first launch   of all 22 queries, over columns that stay: from a repeated statement's text to its first launch,
+//!                  with the look at its files; by `Millpond::execute`, until its plan is there, and by
+//!                  `context().sql()`. The table at the end has the median of each, of all, and the largest.
+//!   other constants   of all 22 queries, each time with others: from a statement's text to its placed plan, planned
+//!                     alone, and by the
 //!                  plan of statements that differ in constants alone.
 //! ```
 //!

@@ -1,4 +1,5 @@
-//! Every call of the driver fails, in turn, under 31 queries: `cargo fault-sweep [--query Q] [--call C] [--fault F] [--nth N] …`.
+//! Every call of the driver fails, in turn, under 31 queries: `cargo fault-sweep [--query Q] [--call C] [--fault F]
+//! [--nth N] …`.
 
 use std::process::ExitCode;
 

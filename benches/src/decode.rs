@@ -1,14 +1,16 @@
-//! How fast the columns of Parquet files are decoded: as a query of the session does it, and by parquet-rs on all cores.
+//! How fast the columns of Parquet files are decoded: as a query of the session does it, and by parquet-rs on all
+//! cores.
 //!
 //! ```text
 //!   each column ─┬─► SELECT count(*) WHERE column <> a constant      nothing kept, nothing pruned
 //!                └─► parquet-rs, a task a row group                  into Arrow arrays
 //! ```
 //!
-//! Time     the least of several runs after one that nobody counts, from a plan to its answer: reading (the page cache is warm), headers,
-//!          copies, decompression, decoding, and the filter.
-//! Bytes    decoded: of the values as Arrow has them, strings with offsets. Strings in dictionaries are decoded to codes, far fewer bytes.
-//! Checked  both count as many rows that pass the filter.
+//! Time     the least of several runs after an uncounted one, from a plan to its answer: reading (the page cache is
+//!          warm), headers, copies, decompression, decoding, and the filter.
+//! Bytes    decoded: of the values as Arrow has them, strings with offsets. Strings in dictionaries are decoded to
+//!          codes, far fewer bytes.
+//! Checked  both count equally many rows that pass the filter.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -39,7 +41,7 @@ pub struct ColumnSpeed {
     pub name: String,
     pub data_type: DataType,
     pub rows: u64,
-    /// As the files have it, and as Arrow does.
+    /// Bytes in the files, and in Arrow arrays.
     pub file_bytes: u64,
     pub decoded_bytes: u64,
     /// By the session.
@@ -52,7 +54,7 @@ pub struct ColumnSpeed {
     pub parquet_rs: Duration,
 }
 
-/// What is measured.
+/// Files to measure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Files {
     pub paths: Vec<PathBuf>,
@@ -62,7 +64,8 @@ pub struct Files {
     pub repeat: u32,
 }
 
-/// Measures the columns of files that have the same ones; tells `progress` how many of how many are done. The session needs [`SETTINGS`].
+/// Measures the columns of files that have the same ones; tells `progress` how many of how many are done. The session
+/// needs [`SETTINGS`].
 ///
 /// # Errors
 /// Of a file that cannot be read, a column that is not there or is nested, and of queries.
@@ -177,7 +180,7 @@ impl Footer {
         self.metadata.metadata().num_row_groups()
     }
 
-    /// Bytes of a column's chunks, as they lie in the file.
+    /// Bytes of a column's chunks in the file.
     fn bytes(&self, name: &str) -> Result<u64> {
         let (root, schema) = (self.root(name)?, self.metadata.parquet_schema());
         let leaves: Vec<usize> =
@@ -187,7 +190,8 @@ impl Footer {
         Ok(chunks.map(|chunk| chunk.compressed_size().max(0) as u64).sum())
     }
 
-    /// The place of a column among those of the file: of several with its name the first, which queries read. A name may have dots.
+    /// The place of a column among those of the file: of several with its name the first, which queries read. A name
+    /// may have dots.
     fn root(&self, name: &str) -> Result<usize> {
         Ok(self.metadata.schema().index_of(name)?)
     }

@@ -1,14 +1,17 @@
-//! What a statement of a suite may do: read the suite's tables, and prepare tables and views of its own.
+//! Statements that a suite may run: reads of the suite's tables, and tables and views that it creates itself.
 //!
 //! ```text
 //!   SQL ─ file_by_name ─► planned ─ refusal ─► run
-//!           │                        └ every node, those of subqueries, views and functions too: on the list, or refused
+//!           │                        └ every node, those of subqueries, views and functions too: on the list, or
+//!                                    refused
 //!           └ FROM '/etc/passwd', FROM 's3://…': refused before anything is opened
 //! ```
 //!
-//! Allowed  queries, EXPLAIN and EXPLAIN ANALYZE of queries, CREATE TABLE … AS, CREATE VIEW, and DROP of what the query made itself.
-//! Reads    go to tables that are registered in the session, and to what makes its rows itself: VALUES, `range()`, a recursive CTE.
-//!          A file that SQL or the argument of a function names is refused, also in a session that reads files by name.
+//! Allowed  queries, EXPLAIN and EXPLAIN ANALYZE of queries, CREATE TABLE … AS, CREATE VIEW, and DROP of what the query
+//!          made itself.
+//! Reads    go to tables that are registered in the session, and to what makes its rows itself: VALUES, `range()`, a
+//!          recursive CTE. A file that SQL or the argument of a function names is refused, also in a session that reads
+//!          files by name.
 //! Errors   here say what is refused; the runner adds the file, the statement, and [`ALLOWED`].
 
 use std::sync::Arc;
@@ -28,7 +31,7 @@ use millpond::datafusion::sql::resolve::resolve_table_references;
 use millpond::datafusion::sql::sqlparser::ast;
 use millpond_queries::functions::RelationNode;
 
-/// What a refusal tells the user to do instead.
+/// Advice in a refusal.
 pub(crate) const ALLOWED: &str = "a suite's statements are queries, EXPLAIN of queries, CREATE TABLE … AS, CREATE VIEW, and DROP of what the \
                                   same query made; files are read as tables of the suite, and options are given by --set KEY=VALUE";
 
@@ -58,8 +61,8 @@ fn made_by(statement: &Statement) -> Option<String> {
     Some(name.0.last()?.as_ident()?.value.clone())
 }
 
-/// The refusal of a plan that would change anything outside the query, or read what is no table of the session. `before` are the
-/// tables that were there before the query.
+/// The refusal of a plan that would change anything outside the query, or read what is no table of the session.
+/// `before` are the tables that were there before the query.
 ///
 /// # Errors
 /// DataFusion's, of its catalogs.

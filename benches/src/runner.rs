@@ -5,8 +5,8 @@
 //!   DIR/orders/          ─┴─► tables of a session ─► execute ─► Outcome { rows, digest, report }
 //! ```
 //!
-//! Made     a query's own tables and views are gone when it ends. Its tables are collected, so they count as answers, too: after the clock
-//!          has stopped, unless a step needs them.
+//! Made     a query's own tables and views are gone when it ends. Its tables are collected, so they count as answers,
+//!          too: after the clock has stopped, unless a step needs them.
 //! Allowed  is what `permitted.rs` says: no statement writes outside the session or reads a file by its name.
 //! Errors   a missing table names the two places where it was looked for; a refused statement its file and number.
 //! Time     is the host's wall clock; the simulated device's is never reported as performance.
@@ -64,7 +64,7 @@ fn hint(command: Option<&str>, data: &Path) -> String {
     command.map(|command| format!("; make the data with: {command} {}", data.display())).unwrap_or_default()
 }
 
-/// What one query gave.
+/// Result of one query.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     pub query: String,
@@ -75,7 +75,7 @@ pub struct Outcome {
     pub text: Option<String>,
     /// Planning, running and the step, but not the making of [`Answer`]s.
     pub elapsed: Duration,
-    /// Of all its statements together.
+    /// Report of all its statements together.
     pub report: QueryReport,
 }
 
@@ -165,7 +165,8 @@ pub fn register_functions(session: &Millpond, suite: &Suite) -> Result<(), Runne
     }
 }
 
-/// Runs one query, statement by statement, and collects what it gives. Tables and views that it makes are gone afterwards.
+/// Runs one query, statement by statement, and collects what it gives. Tables and views that it makes are gone
+/// afterwards.
 ///
 /// # Errors
 /// [`RunnerError::Refused`] with the file and the statement, [`RunnerError::Query`] with the query's id.
@@ -292,8 +293,8 @@ fn tables_of(context: &SessionContext) -> Vec<String> {
     schema.map(|schema| schema.table_names()).unwrap_or_default()
 }
 
-/// Compares an outcome with that of another session, by the query's rules: rows count in order when the query says ORDER BY at
-/// its end.
+/// Compares an outcome with that of another session, by the query's rules: rows count in order when the query says
+/// ORDER BY at its end.
 ///
 /// # Errors
 /// The first [`Difference`], with the part that it is in.
@@ -313,7 +314,8 @@ pub fn validate(query: &Query, expected: &Outcome, actual: &Outcome) -> Result<(
     Ok(())
 }
 
-/// Tables that queries make have up to tens of millions of rows, and mostly the same bits: only others are judged value by value.
+/// Tables that queries make have up to tens of millions of rows, and mostly the same bits: only others are judged value
+/// by value.
 fn verify_part(rules: &Check, wanted: &Rows, given: &Rows) -> Result<(), Difference> {
     let same = *rules == Check::default() && same_bag(wanted, given).unwrap_or(false);
     let answer =

@@ -1,4 +1,5 @@
-//! A DataFusion session state of one's own, on the device: its query planner, optimizer rule and catalog stay what they are.
+//! A DataFusion session state of one's own, on the device: its query planner, optimizer rule and catalog stay what they
+//! are.
 //!
 //!   cargo run -p millpond --example own_state
 

@@ -1,11 +1,11 @@
-//! What does the memory layer cost the host, beside the driver's calls?
+//! Host cost of the memory layer, beyond the driver's calls.
 //!
 //! ```text
 //!   Varies    the operation; for allocations, the strategy behind them
-//!   Holds     one thread, one device, warm; a driver that does next to nothing
-//!   Reports   time per operation. `driver` is the calls of that driver alone: what is above them is ours
-//!   Bounds    allocate and free through `cuda_async` 300 ns · a wait that is implied 50 ns · a guard 50 ns
-//!             (docs/memory.md has the figures; that an implied wait makes no call is a test, not a bench)
+//!   Holds     one thread, one device, warm; a driver that does almost nothing
+//!   Reports   time per operation. `driver` is the cost of that driver's calls alone: the rest is this crate's
+//!   Bounds    allocate and free through `cuda_async` 300 ns · an implied wait 50 ns · a guard 50 ns
+//!             (docs/memory.md has the figures; that an implied wait makes no call is a test, not a benchmark)
 //! ```
 
 use std::hint::black_box;
@@ -25,7 +25,7 @@ mod gate;
 #[allow(dead_code, reason = "the tests' driver remembers calls as well")]
 mod recording;
 
-/// Where `gate` takes its atomics from.
+/// Source of the atomics of `gate`.
 mod sync {
     pub(crate) mod atomic {
         pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,9 +35,9 @@ mod sync {
 use gate::Gate;
 use recording::Recording;
 
-/// A multiple of 256, so that there is no padding to zero.
+/// Bytes: a multiple of 256, so that there is no padding to zero.
 const WHOLE: usize = 4096;
-/// Its padding is zeroed: one more call of the driver.
+/// Bytes whose padding is zeroed: one more call of the driver.
 const PADDED: usize = 1000;
 
 fn device() -> Device {
@@ -50,7 +50,7 @@ fn pool(device: &Device, strategy: Strategy) -> MemoryPool {
     MemoryPool::builder(device).limit(ByteSize::gib(1)).strategy(strategy).build().expect("a pool")
 }
 
-/// The calls alone, through `dyn Driver` as the layer makes them.
+/// The calls alone, through `dyn Driver` as this crate makes them.
 fn driver(c: &mut Criterion) {
     let device = device();
     let driver = device.driver().clone();
@@ -66,7 +66,7 @@ fn driver(c: &mut Criterion) {
     });
 }
 
-/// The two ends of a call of libcuda, which that driver does without.
+/// Entering and leaving the gate around a libcuda call, which the recording driver skips.
 fn gate(c: &mut Criterion) {
     let open = Gate::<32>::new();
     let mut group = c.benchmark_group("gate");
@@ -87,7 +87,7 @@ fn resources(c: &mut Criterion) {
         let resource = strategy.create(&device).expect("a resource");
         let len = NonZeroUsize::new(WHOLE).expect("not zero");
         let site = Location::caller();
-        // Something below stays, as in a query: strategies that keep segments keep them.
+        // A live allocation remains, as in a query: strategies that keep segments keep them.
         let below = resource.allocate(len, &stream, site).expect("allocates");
         group.bench_function(strategy.name(), |b| {
             b.iter(|| {
@@ -99,7 +99,7 @@ fn resources(c: &mut Criterion) {
     }
 }
 
-/// A buffer made and dropped, through a pool with its limit, its counts and the buffer's uses.
+/// Creation and drop of a buffer, through a pool with its limit, its counts and the buffer's uses.
 fn buffers(c: &mut Criterion) {
     let mut group = c.benchmark_group("buffer");
     for strategy in Strategy::ALL {
@@ -211,7 +211,7 @@ fn pendings(c: &mut Criterion) {
     });
 }
 
-/// What a place that is recorded costs where nobody records, and where somebody does.
+/// Cost of an instrumented call without and with a recorder.
 fn recorders(c: &mut Criterion) {
     let device = device();
     let pool = pool(&device, Strategy::CudaAsync);

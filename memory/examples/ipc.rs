@@ -1,7 +1,7 @@
-//! Two processes use the same device memory; and two devices each other's.
+//! Two processes that use the same device memory, and two devices that use each other's.
 //!
-//!   cargo run --release -p millpond-memory --example ipc                  exporter, and an importer as its child process
-//!   cargo run --release -p millpond-memory --example ipc -- --crash       the importer ends without a word
+//!   cargo run --release -p millpond-memory --example ipc                  exporter, with an importer as child process
+//!   cargo run --release -p millpond-memory --example ipc -- --crash       the importer exits without a message
 //!   cargo run --release -p millpond-memory --example ipc -- --peer 1      devices 0 and 1 of this process
 //!   … --simulated                                                         without a GPU: two simulated processes
 //!
@@ -10,7 +10,7 @@
 //!   buffer, bytes, `ready` ─────────────────────►   waits on its device, checks every byte, writes its own
 //!   checks every byte, frees  ◄────────────────     frees, `finished`
 //!
-//! Ends    0 when every byte was right, 1 when something was not, 2 for a wrong argument, 3 without a GPU.
+//! Ends    with 0 if all bytes were right, 1 on a failure, 2 for an invalid argument, 3 without a GPU.
 
 use std::error::Error;
 use std::io;
@@ -29,17 +29,17 @@ use millpond_memory::{
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
-/// How a process ends that crashes.
+/// Action that ends a crashing process.
 type End = Box<dyn FnOnce() + Send>;
 
-/// A length that needs padding, one of many pages, and one that a pool takes from the system by itself.
+/// Lengths in bytes: one that needs padding, one of many pages, and one that a pool takes from the system separately.
 const LENGTHS: [usize; 3] = [5_000, 1 << 20, 48 << 20];
 const PATIENCE: Duration = Duration::from_secs(30);
 const NO_GPU: u8 = 3;
 
 #[derive(Default)]
 struct Arguments {
-    /// Set by the exporter for its child, whose standard input is the socket.
+    /// Set by the exporter for its child, for which standard input is the socket.
     import: bool,
     crash: bool,
     simulated: bool,
@@ -107,7 +107,7 @@ fn finish(outcome: Outcome) -> ExitCode {
     }
 }
 
-/// Two simulated processes, as threads: a simulated machine is of one process.
+/// Two simulated processes, as threads: a simulated machine exists in one process.
 fn simulated(arguments: &Arguments) -> Outcome {
     let driver = SimDriver::new(SimOptions { devices: 2, ..SimOptions::default() });
     if let Some(peer) = arguments.peer {
@@ -130,7 +130,7 @@ fn simulated(arguments: &Arguments) -> Outcome {
 
 // 1. Two processes.
 
-/// Starts this program once more, with a socket for its standard input, and exports to it.
+/// Starts this program again, with a socket as its standard input, and exports to it.
 fn parent(driver: Arc<dyn Driver>, crash: bool) -> Outcome {
     let (ours, theirs) = UnixStream::pair()?;
     let mut command = Command::new(std::env::current_exe()?);
@@ -159,7 +159,7 @@ fn say(who: &str, what: &str) {
     println!("{who:9} {what}");
 }
 
-/// The byte at `index` of what one side writes.
+/// The bytes that one side writes, by seed.
 fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|index| (index.wrapping_mul(31) ^ index >> 8 ^ seed.wrapping_mul(0x9D)) as u8).collect()
 }
@@ -187,7 +187,7 @@ impl Side {
     }
 }
 
-/// What the importer leaves in a buffer: its own bytes in the first half, the exporter's in the second.
+/// Bytes that the importer leaves in a buffer: its own in the first half, the exporter's in the second.
 fn answer(number: usize, len: usize) -> Vec<u8> {
     let mut bytes = pattern(number, len);
     bytes[..len / 2].copy_from_slice(&pattern(number + 100, len / 2));
@@ -238,7 +238,7 @@ fn lend(
     let buffer = DeviceBuffer::upload(&pattern(number, len), &side.stream, exported.pool(), &side.pinned)?;
     let (lent, shared) = exported.share(buffer, &side.stream)?;
     if let Err(error) = channel.send(&shared) {
-        // Nobody has heard of it.
+        // The importer does not know of it.
         lent.give_up(OnSilence::Drop);
         return Err(error.into());
     }
@@ -263,13 +263,13 @@ fn importer(driver: Arc<dyn Driver>, socket: UnixStream, crash: Option<End>) -> 
         half.upload_from(&pattern(number + 100, len / 2), &other, &side.pinned)?;
         say("importer", &format!("{len} bytes are right; wrote {} of my own", len / 2));
         if let Some(crash) = crash {
-            // What was sent has come, so that the exporter learns of the end where it waits.
+            // Receives all messages, so that the exporter notices the exit at its wait.
             for _ in number + 1..LENGTHS.len() {
                 channel.receive(PATIENCE)?.ok_or("no allocation came")?;
             }
             say("importer", "ends without a word");
             crash();
-            // A simulated process is gone now, without having dropped anything. Its socket closes last.
+            // A simulated process ends here without dropping anything. Its socket closes last.
             std::mem::forget((half, opened, imported, side, other));
             return Ok(());
         }
@@ -294,7 +294,7 @@ fn peers(driver: Arc<dyn Driver>, ordinal: u32) -> Outcome {
         let here = DeviceBuffer::upload(&bytes, &home.stream, &pool, &home.pinned)?;
         let there = DeviceBuffer::new(len, &peer.stream, &peer_pool)?;
         here.copy_to_peer(&home.stream, &there, &peer.stream)?;
-        // Overwritten at once: the copy comes first.
+        // Overwritten at once: the copy is ordered before.
         here.fill(0, &home.stream)?;
         peer.check("the copy on the peer", &there, &bytes)?;
         there.copy_to_peer(&peer.stream, &here, &home.stream)?;

@@ -1,20 +1,21 @@
-//! Device memory that knows who uses it.
+//! Device buffers that record their uses, so that work on several streams is ordered.
 //!
 //!   write on A ──► read on B ──► dropped: freed on B, after C
 //!        │            ╱
-//!        └──► read on C          each first use on another stream waits for what it must, and no more
+//!        └──► read on C          the first use on another stream inserts the waits that are needed, and no others
 //!
 //!   buffer     [ prices ............ | validity .. | padding 0 ]     256-byte aligned, padded to 256, padding zeroed
 //!   views        ^^^^^^^^^^^^^^^^^^^   ^^^^^^^^^^^                   share the buffer's order, and keep it alive
 //!
-//! Uses       a read waits for the last write and the sharers; a write waits for readers, too; a share waits for
-//!            the last write and the readers, but not for other sharers. Allocation counts as the first write.
-//! Guards     hold a use from before it is submitted until after. Launches and copies take theirs themselves. A use
-//!            of another thread that conflicts waits for the guard on the host, briefly; on one thread it is an error.
-//! Drop       frees in stream order, on the stream of the newest use, behind all the others. Never panics; where the driver
-//!            refuses an event the host waits instead, and when no order can be made the memory is leaked and the device
-//!            told. Host code may drop while kernels run.
-//! Empty      buffers of no bytes have no allocation and no order.
+//! Uses       a read waits for the last write and the shares; a write waits for reads, too; a share waits for the last
+//!            write and the reads, but not for other shares. Allocation counts as the first write.
+//! Guards     hold a use from before the work is submitted until after. Launches and copies take guards themselves. A
+//!            conflicting use by another thread waits briefly on the host for the guard; on the same thread it is an
+//!            error.
+//! Drop       frees in stream order, on the stream of the newest use, behind all other uses. Never panics. If the
+//!            driver refuses an event, the host waits instead; if no order can be established, the memory is leaked and
+//!            the device gets a report. Host code may drop a buffer while kernels run.
+//! Empty      buffers of 0 bytes have no allocation and no order.
 
 use std::cell::Cell;
 use std::fmt;
@@ -37,22 +38,22 @@ use crate::stream::Stream;
 use crate::units::ByteSize;
 use crate::uses::{ThreadNumber, Uses};
 
-/// Every buffer begins and ends at a multiple of this.
+/// Alignment in bytes of both ends of every buffer.
 pub const ALIGNMENT: usize = 256;
 
-/// Where an empty buffer points: not null, aligned, and never touched.
+/// Address of an empty buffer: not null, aligned, and never accessed.
 const DANGLING: DevicePtr = DevicePtr(ALIGNMENT as u64);
 
-/// Numbers of buffers that a thread takes at once.
+/// Number of buffer IDs that a thread reserves at once.
 const IDS: u64 = 1024;
 
 static NEXT_IDS: AtomicU64 = AtomicU64::new(0);
 static NEXT_THREAD: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
-    /// Counted from 1; 0 until somebody asks.
+    /// ID of this thread, counted from 1; 0 until it is first needed.
     static THREAD: Cell<u64> = const { Cell::new(0) };
-    /// The next number of a buffer, and how many are left after it.
+    /// Next buffer ID of this thread, and the number of IDs left in its range.
     static OWN_IDS: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
@@ -66,7 +67,7 @@ fn this_thread() -> ThreadNumber {
     ThreadNumber(number)
 }
 
-/// A number that no other buffer has.
+/// Returns a unique buffer ID.
 fn next_id() -> u64 {
     OWN_IDS.with(|own| {
         let (next, left) = match own.get() {
@@ -86,19 +87,19 @@ fn words(access: Access) -> &'static str {
     }
 }
 
-/// One piece of memory and its uses; views and the buffer hold it together.
+/// One allocation and its uses, shared by the buffer and its views.
 struct Allocation {
     id: u64,
-    /// `None` when empty, and once freed.
+    /// `None` if empty or already freed.
     raw: Option<RawAllocation>,
     ptr: DevicePtr,
     len: usize,
     pool: MemoryPool,
-    /// The stream and the scope that it was allocated under.
+    /// Stream that allocated it; its scope counts the bytes.
     home: Stream,
     site: Site,
     uses: Uses,
-    /// Somebody whose uses are not known may have it: it is not freed.
+    /// Not freed on drop, because work that is not tracked may still use the memory.
     leaked: AtomicBool,
 }
 
@@ -128,7 +129,7 @@ impl Allocation {
         Ok(())
     }
 
-    /// Ends a use that `take` began. With a position, what was submitted up to it used the bytes.
+    /// Ends a use that `take` began. If `used` is set, work up to that position has used the bytes.
     #[inline(always)]
     fn release(&self, access: Access, stream: &Stream, thread: ThreadNumber, used: Option<Position>) {
         if self.raw.is_some() {
@@ -142,7 +143,7 @@ impl Allocation {
         }
     }
 
-    /// Gives the memory back, on the stream of the newest use and behind all the others.
+    /// Frees the memory on the stream of the newest use, behind all other uses.
     fn free(&mut self, raw: RawAllocation) -> Result<()> {
         let (newest, before) = self.uses.last();
         let other;
@@ -197,22 +198,22 @@ pub struct DeviceBuffer {
 }
 
 impl DeviceBuffer {
-    /// Allocates `len` bytes in the order of `stream`. Their contents are undefined, but for the padding, which is 0.
+    /// Allocates `len` bytes in stream order. The contents are undefined, except for the padding, which is 0.
     ///
     /// # Errors
-    /// [`MemoryError::OutOfMemory`], naming who holds what.
+    /// [`MemoryError::OutOfMemory`], which names the largest holders.
     #[track_caller]
     pub fn new(len: usize, stream: &Stream, pool: &MemoryPool) -> Result<Self> {
         Self::allocate(len, stream, pool, len, Location::caller())
     }
 
-    /// Allocates `len` bytes of 0.
+    /// Allocates `len` zeroed bytes.
     #[track_caller]
     pub fn zeroed(len: usize, stream: &Stream, pool: &MemoryPool) -> Result<Self> {
         Self::allocate(len, stream, pool, 0, Location::caller())
     }
 
-    /// Bytes from `zero_from` to the end of the padding are zeroed.
+    /// Allocates `len` bytes and zeroes those from `zero_from` to the end of the padding.
     pub(crate) fn allocate(
         len: usize,
         stream: &Stream,
@@ -265,19 +266,20 @@ impl DeviceBuffer {
         DeviceBuffer { view: DeviceView { allocation: Arc::new(allocation), offset: 0, len } }
     }
 
-    /// Memory that somebody else allocated and that goes back to `pool`. What `stream` holds counts as its last write.
+    /// Takes ownership of an existing allocation, which is freed to `pool`. Earlier work on `stream` counts as its last
+    /// write.
     pub(crate) fn adopt(raw: RawAllocation, len: usize, stream: &Stream, pool: &MemoryPool, site: Site) -> Self {
         let ptr = raw.ptr();
         stream.scope().allocated(raw.len().get() as u64);
         Self::around(Some(raw), ptr, len, stream, pool, site)
     }
 
-    /// All of it.
+    /// The whole buffer as a view.
     pub fn as_view(&self) -> &DeviceView {
         &self.view
     }
 
-    /// Bytes that the allocation takes, padding and all.
+    /// Allocated bytes, including padding.
     pub fn allocated_bytes(&self) -> ByteSize {
         ByteSize::from(self.view.allocation.raw.as_ref().map_or(0, |raw| raw.len().get()))
     }
@@ -302,7 +304,7 @@ impl fmt::Debug for DeviceBuffer {
     }
 }
 
-/// Part of a buffer, or all of it. Keeps the memory alive, and shares its order with every other view.
+/// All or part of a buffer. Keeps the memory alive and shares its order with all other views.
 #[derive(Clone)]
 pub struct DeviceView {
     allocation: Arc<Allocation>,
@@ -323,7 +325,7 @@ impl DeviceView {
         self.allocation.device()
     }
 
-    /// Who allocated it.
+    /// Scope that allocated the buffer.
     pub fn scope(&self) -> &Scope {
         self.allocation.home.scope()
     }
@@ -332,12 +334,12 @@ impl DeviceView {
         &self.allocation.pool
     }
 
-    /// Buffers that are taken together are taken in the order of these.
+    /// Sort key: several buffers are always locked in this order.
     pub(crate) fn order_key(&self) -> u64 {
         self.allocation.id
     }
 
-    /// The memory is never freed: somebody whose uses nobody knows may have it. Who says so reports it.
+    /// Marks the memory as never to be freed, because untracked work may still use it. The caller reports the leak.
     pub(crate) fn leak(&self) {
         if !self.allocation.leaked.swap(true, Ordering::Relaxed)
             && let Some(raw) = &self.allocation.raw
@@ -346,7 +348,7 @@ impl DeviceView {
         }
     }
 
-    /// Part of this view.
+    /// Returns a part of this view.
     ///
     /// # Errors
     /// [`MemoryError::Range`] if `range` does not fit.
@@ -358,45 +360,45 @@ impl DeviceView {
         Ok(DeviceView { allocation: Arc::clone(&self.allocation), offset: self.offset + range.start, len: wanted })
     }
 
-    /// This view and the padding behind it, if it ends where its buffer does; kernels may load whole words there.
+    /// This view, extended by the padding if it ends where its buffer does. Kernels may load whole words there.
     pub fn padded(&self) -> DeviceView {
         let end = self.offset + self.len;
         let padded = if end == self.allocation.len { end.next_multiple_of(ALIGNMENT) } else { end };
         DeviceView { len: padded - self.offset, ..self.clone() }
     }
 
-    /// The address, to be stored in device memory. A launch that reaches the bytes through it must declare the view.
+    /// Device address, for use in device memory. A launch that accesses the bytes through it must declare the view.
     pub fn address(&self) -> DevicePtr {
         self.allocation.ptr.offset(self.offset)
     }
 
-    /// True if both are parts of one buffer.
+    /// True if both views belong to the same buffer.
     pub fn same_buffer(&self, other: &DeviceView) -> bool {
         Arc::ptr_eq(&self.allocation, &other.allocation)
     }
 
-    /// Takes the bytes for reading on `stream`.
+    /// Begins a read of the bytes on `stream`.
     #[inline]
     #[track_caller]
     pub fn read<'a>(&'a self, stream: &'a Stream) -> Result<UseGuard<'a>> {
         UseGuard::take(self, Access::Read, stream, Location::caller())
     }
 
-    /// Takes the bytes for writing (and reading) on `stream`.
+    /// Begins a write (and read) of the bytes on `stream`.
     #[inline]
     #[track_caller]
     pub fn write<'a>(&'a self, stream: &'a Stream) -> Result<UseGuard<'a>> {
         UseGuard::take(self, Access::Write, stream, Location::caller())
     }
 
-    /// Takes the bytes for use by several streams at once: by atomics, or each in parts of its own.
+    /// Begins a shared use by several streams at once: by atomics, or with each stream in a disjoint part.
     #[inline]
     #[track_caller]
     pub fn share<'a>(&'a self, stream: &'a Stream) -> Result<UseGuard<'a>> {
         UseGuard::take(self, Access::Atomic, stream, Location::caller())
     }
 
-    /// Sets every byte of the view.
+    /// Sets every byte of the view to `byte`.
     #[track_caller]
     pub fn fill(&self, byte: u8, stream: &Stream) -> Result<()> {
         let site = Location::caller();
@@ -414,7 +416,7 @@ impl DeviceView {
         Ok(())
     }
 
-    /// Copies this view into `to`, on the device.
+    /// Copies this view to `to` on the device.
     ///
     /// # Errors
     /// [`MemoryError::Range`] if the lengths differ.
@@ -442,29 +444,29 @@ impl DeviceView {
     }
 }
 
-/// What moving a buffer's bytes elsewhere needs to know.
+/// Accessors for code that moves a buffer's bytes elsewhere.
 impl DeviceView {
-    /// How many views and handles keep the memory alive, this one among them.
+    /// Number of views and handles that keep the memory alive, including this one.
     pub(crate) fn num_holders(&self) -> usize {
         Arc::strong_count(&self.allocation)
     }
 
-    /// Tells buffers apart.
+    /// ID of the buffer.
     pub(crate) fn buffer_id(&self) -> u64 {
         self.allocation.id
     }
 
-    /// Where the view lies in its buffer.
+    /// Byte range of the view in its buffer.
     pub(crate) fn range(&self) -> Range<usize> {
         self.offset..self.offset + self.len
     }
 
-    /// Bytes that the whole buffer takes, padding and all.
+    /// Allocated bytes of the whole buffer, including padding.
     pub(crate) fn buffer_bytes(&self) -> ByteSize {
         ByteSize::from(self.allocation.raw.as_ref().map_or(0, |raw| raw.len().get()))
     }
 
-    /// The whole buffer.
+    /// A view of the whole buffer.
     pub(crate) fn whole(&self) -> DeviceView {
         DeviceView { offset: 0, len: self.allocation.len, ..self.clone() }
     }
@@ -483,9 +485,9 @@ impl fmt::Debug for DeviceView {
     }
 }
 
-/// A use of a buffer on a stream, from before it is submitted until after. Stays on its thread.
+/// A use of a buffer on a stream, held from before the work is submitted until after. Not `Send`.
 ///
-/// Hold one at a time: work that needs several takes them as a `UseSet`, which cannot deadlock.
+/// Hold only one at a time: work that needs several buffers takes them through a `UseSet`, which cannot deadlock.
 #[must_use = "a guard is held until the work that needs it is submitted"]
 pub struct UseGuard<'a> {
     view: &'a DeviceView,
@@ -515,12 +517,12 @@ impl<'a> UseGuard<'a> {
         self.access
     }
 
-    /// What a launch declares about it.
+    /// The access that a launch declares.
     pub fn declared(&self) -> DeclaredAccess {
         DeclaredAccess { ptr: self.view.address(), len: self.view.len, access: self.access }
     }
 
-    /// The work stands at `position`. Without this the guard assumes everything on the stream when it is dropped.
+    /// Sets the position of the submitted work. Without it, the guard uses the stream's position at its drop.
     pub fn submitted(&mut self, position: Position) {
         self.position = Some(position);
     }
@@ -533,7 +535,7 @@ impl Drop for UseGuard<'_> {
     }
 }
 
-/// Uses that one piece of work needs together.
+/// Buffer uses that one piece of work needs together.
 #[derive(Default)]
 pub struct UseSet {
     uses: Vec<(DeviceView, Access)>,
@@ -556,8 +558,8 @@ impl UseSet {
         self.uses.iter().map(|(view, access)| (view, *access))
     }
 
-    /// Takes all of them for `stream`: buffer by buffer in one global order, so that two threads never wait for each
-    /// other, and each buffer once, for its strongest use.
+    /// Takes all uses for `stream`: in one global order of buffers, so that threads cannot deadlock, and each buffer
+    /// once, with its strongest access.
     pub fn take(self, stream: &Stream, site: Site) -> Result<UseGuards<'_>> {
         let declared = self.uses.iter().map(|(view, access)| DeclaredAccess {
             ptr: view.address(),
@@ -590,7 +592,7 @@ impl UseSet {
     }
 }
 
-/// Uses that were taken together. Stay on their thread.
+/// Uses that were taken together. Not `Send`.
 #[must_use = "guards are held until the work that needs them is submitted"]
 pub struct UseGuards<'a> {
     stream: &'a Stream,
@@ -602,12 +604,12 @@ pub struct UseGuards<'a> {
 }
 
 impl UseGuards<'_> {
-    /// What a launch declares about them, in the order they were added.
+    /// The accesses that a launch declares, in the order they were added.
     pub fn declared(&self) -> &[DeclaredAccess] {
         &self.declared
     }
 
-    /// The work stands at `position`. Without this the guards assume everything on the stream when they are dropped.
+    /// Sets the position of the submitted work. Without it, the guards use the stream's position at their drop.
     pub fn submitted(&mut self, position: Position) {
         self.position = Some(position);
     }

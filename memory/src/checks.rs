@@ -1,11 +1,11 @@
-//! What checks that run on any device are made of: a name, a rig, and a result that says what was wrong.
+//! Building blocks of checks that run on any device: a name, a rig, and a result that describes a failure.
 //!
-//!   Check::run(device) ─► CheckRig ─► upload, launch, download ─► same(what, actual, expected)? ─► nothing is left
+//!   Check::run(device) ─► CheckRig ─► upload, launch, download ─► same(what, actual, expected)? ─► nothing left
 //!
-//! Run by   `cargo test` on the simulated device, and by `millpond selftest` on the device a user has. This crate's own are
-//!          `conformance::claims`; crates above bring theirs.
-//! Memory   a pool and pinned memory of their own; nothing is left when a check ends.
-//! Waits    each check waits for its own work. None asserts on time.
+//! Run by   `cargo test` on the simulated device, and `millpond selftest` on the user's device. This crate's own checks
+//!          are `conformance::claims`; crates above add theirs.
+//! Memory   a separate pool and separate pinned memory; nothing is allocated when a check ends.
+//! Waits    each check waits for its own work. No check asserts on time.
 
 use std::future::Future;
 use std::io::Write;
@@ -17,14 +17,14 @@ use std::thread::Thread;
 use crate::pinned::PinnedPool;
 use crate::{ByteSize, Device, DeviceBuffer, MemoryError, MemoryPool, Strategy, Stream};
 
-/// A claim with a name.
+/// A named claim and its test.
 #[derive(Clone, Copy)]
 pub struct Check {
     /// `family/claim`.
     pub name: &'static str,
     /// The claim as a sentence.
     pub claim: &'static str,
-    /// Tries it.
+    /// Runs the check.
     pub run: fn(&Device) -> Result<(), CheckError>,
 }
 
@@ -34,22 +34,22 @@ impl std::fmt::Debug for Check {
     }
 }
 
-/// Why a check failed.
+/// Reason for a failed check.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckError {
-    /// A call was refused.
+    /// A call returned an error.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// A call of a crate above was refused.
+    /// A call of a crate above returned an error.
     #[error("{0}")]
     Refused(String),
-    /// Everything ran, and the result is not what it must be.
+    /// The check ran, but the result is wrong.
     #[error("{0}")]
     Wrong(String),
 }
 
-/// `Ok` if `actual` is what it must be, else an error that shows both.
+/// `Ok` if `actual` equals `expected`, else an error that shows both.
 ///
 /// # Errors
 /// [`CheckError::Wrong`]
@@ -68,7 +68,7 @@ fn short(value: &impl std::fmt::Debug) -> String {
     }
 }
 
-/// What a check works with.
+/// Device, pools and streams of a check.
 pub struct CheckRig {
     pub device: Device,
     pub pool: MemoryPool,
@@ -77,15 +77,15 @@ pub struct CheckRig {
 }
 
 impl CheckRig {
-    /// A pool of at most 256 MiB, pinned memory, and four streams.
+    /// Creates a pool of at most 256 MiB, pinned memory, and four streams.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Errors of the driver.
     pub fn new(device: &Device) -> Result<Self, CheckError> {
         Self::with(device, Strategy::default())
     }
 
-    /// The same with memory of `strategy`.
+    /// Like `new`, with a pool of `strategy`.
     pub(crate) fn with(device: &Device, strategy: Strategy) -> Result<Self, CheckError> {
         let pool = MemoryPool::builder(device).limit(ByteSize::mib(256)).strategy(strategy).build()?;
         let pinned = PinnedPool::builder(device).build();
@@ -98,12 +98,12 @@ impl CheckRig {
         Ok(DeviceBuffer::upload(bytes, on, &self.pool, &self.pinned)?)
     }
 
-    /// The bytes of a view, waited for.
+    /// Downloads a view and waits for the bytes.
     pub fn download(&self, view: &crate::DeviceView, on: &Stream) -> Result<Vec<u8>, CheckError> {
         Ok(view.download_vec(on, &self.pinned)?.wait()?)
     }
 
-    /// Nothing of the pool is in use, and no drop reported an error.
+    /// Checks that nothing of the pool is in use and that no drop reported an error.
     ///
     /// # Errors
     /// [`CheckError::Wrong`]
@@ -113,7 +113,7 @@ impl CheckRig {
     }
 }
 
-/// Runs a future on this thread, which sleeps until it is woken. For checks and tests; queries await.
+/// Runs a future on this thread, which parks until it is woken. For checks and tests; queries await.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -131,23 +131,24 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Says that the running test was skipped, wholly or in part. The line goes to standard error itself, since the harness keeps what
-/// `eprintln!` says in a test that passes, and to the end of the file that `MILLPOND_TEST_SKIPPED` names.
+/// Reports that the running test was skipped, wholly or in part. The line goes to standard error directly, because the
+/// harness captures the `eprintln!` output of a passing test, and to the end of the file named by
+/// `MILLPOND_TEST_SKIPPED`.
 pub fn skipped(reason: &str) {
     let thread = std::thread::current();
     let line = format!("skipped: {}: {reason}\n", thread.name().unwrap_or("a test"));
     let _ = std::io::stderr().write_all(line.as_bytes());
     let Some(file) = std::env::var_os("MILLPOND_TEST_SKIPPED") else { return };
-    // One write at the end of the file: lines of several processes do not mix.
+    // A single append, so that lines of several processes do not mix.
     let told = std::fs::OpenOptions::new().append(true).create(true).open(&file);
     told.and_then(|mut told| told.write_all(line.as_bytes()))
         .unwrap_or_else(|error| panic!("MILLPOND_TEST_SKIPPED={}: {error}", file.display()));
 }
 
-/// For a test that needs a GPU and finds none: it is skipped, and fails if `MILLPOND_TEST_CUDA` is 1.
+/// Skips a test that needs a GPU where there is none; fails it if `MILLPOND_TEST_CUDA` is 1.
 ///
 /// # Panics
-/// As the failure of the test.
+/// To fail the test.
 pub fn skipped_without_gpu(reason: &dyn std::fmt::Display) {
     let demanded = std::env::var("MILLPOND_TEST_CUDA").is_ok_and(|value| !matches!(value.as_str(), "" | "0"));
     assert!(!demanded, "MILLPOND_TEST_CUDA demands a GPU: {reason}");

@@ -1,15 +1,17 @@
-//! What was asked of the device, counted where it happens.
+//! Counters of device work, per scope.
 //!
 //!   device ──┬── query 7 ──┬── scan          a count at "scan" is a count at "query 7" and at the device, too
 //!            │             └── aggregate
 //!            └── query 8
 //!
-//! A `Scope` is a name with counters, children and a parent; streams carry one, and buffers remember theirs until they are freed.
+//! A `Scope` is a name with counters, children and a parent. Streams carry a scope, and buffers keep theirs until they
+//! are freed.
 //!
-//! Peak       of the scope's own live bytes and its children's together; exact, since `used` moves in one atomic step.
-//! Counts     are kept where they happen, and added up when somebody looks: counting costs one atomic step, however deep the
-//!            scope. A scope that goes leaves its counts to its parent.
-//! Threads    a snapshot taken while work is being submitted may be a few counts behind itself, and never goes back.
+//! Peak       of the live bytes of the scope and its children together. Exact, because `used` changes in one atomic
+//!            step.
+//! Counts     are stored where they occur and summed on a snapshot: counting costs one atomic step at any depth. A
+//!            dropped scope adds its counts to its parent.
+//! Threads    a snapshot taken while work is being submitted may miss the latest counts, but never decreases.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -21,14 +23,14 @@ use crate::units::ByteSize;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident)*) => {
-        /// Counts at one moment.
+        /// Values of the counters at one moment.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Counters {
             $($(#[$doc])* pub $name: u64,)*
             /// Bytes allocated and not yet freed.
             pub used_bytes: u64,
-            /// The most that `used_bytes` ever was.
+            /// Maximum of `used_bytes` so far.
             pub peak_bytes: u64,
         }
 
@@ -48,7 +50,7 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// What happened between `earlier` and now. `used_bytes` and `peak_bytes` are those of now.
+            /// Differences since `earlier`. `used_bytes` and `peak_bytes` are the current values.
             pub fn since(&self, earlier: &Counters) -> Counters {
                 Counters {
                     $($name: self.$name - earlier.$name,)*
@@ -61,38 +63,38 @@ macro_rules! counters {
 
 counters! {
     launches
-    /// Times the host waited for a result of the device.
+    /// Number of host waits for a result of the device.
     host_waits
-    /// Times the host waited for an upload to let go of its pinned memory.
+    /// Number of host waits for an upload to release its pinned memory.
     feed_waits
     allocations
     frees
     allocated_bytes
     freed_bytes
-    /// Nanoseconds that the host spent in the allocator: allocating, waiting for memory when it was short, and freeing. Calls of
-    /// several threads add up. 0 on the simulated device, whose time says nothing.
+    /// Nanoseconds that the host spent in the allocator: allocating, waiting for memory when it was short, and freeing,
+    /// summed over threads. 0 on the simulated device, which has no meaningful time.
     allocator_ns
     uploads
     uploaded_bytes
     downloads
     downloaded_bytes
-    /// Waits of one stream for another that reached the driver, and that were already implied.
+    /// Waits of one stream for another that reached the driver, and those that were already implied.
     waits_inserted
     waits_elided
     events_recorded
-    /// Tries of allocations after the first, and allocations that failed for want of memory in the end.
+    /// Allocation attempts after the first, and allocations that finally failed for lack of memory.
     num_alloc_retries
     num_ooms
-    /// Times the host waited for a stream because memory was short.
+    /// Number of host waits for a stream because memory was short.
     num_stream_syncs
-    /// Device bytes that went to host memory, and that came back.
+    /// Device bytes moved to host memory, and bytes moved back.
     spilled_bytes
     restored_bytes
     /// Bytes that could not be freed safely and never will be.
     leaked_bytes
 }
 
-/// The counts of a scope's own work, and of its children.
+/// Counters of a scope's own work, and of its children.
 #[derive(Default)]
 struct Tally {
     own: Cells,
@@ -100,7 +102,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// Under the lock nothing moves from a child to its parent: no count is seen twice, or not at all.
+    /// While the lock is held no child merges into its parent, so each count is seen exactly once.
     fn add_to(&self, counters: &mut Counters) {
         let children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
         self.own.add_to(counters);
@@ -121,8 +123,8 @@ impl ScopeInner {
         self.tally.children.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes and allocations of its own that are live. What it has from children that are gone cancels out: they held
-    /// nothing any more.
+    /// Live bytes and allocations of this scope alone. Counts merged from dropped children cancel out, because those
+    /// held nothing any more.
     fn holds(&self) -> (u64, u64) {
         let own = &self.tally.own;
         let live = |begun: &AtomicU64, ended: &AtomicU64| begun.load(Relaxed).saturating_sub(ended.load(Relaxed));
@@ -131,7 +133,7 @@ impl ScopeInner {
 }
 
 impl Drop for ScopeInner {
-    /// Its children are gone: they hold their parent.
+    /// The children are already dropped, because each holds its parent.
     fn drop(&mut self) {
         let Some(parent) = &self.parent else { return };
         let mut siblings = parent.inner.children();
@@ -142,7 +144,7 @@ impl Drop for ScopeInner {
     }
 }
 
-/// A name under which work is counted: the device, a query, an operator.
+/// A name under which work is counted: a device, a query or an operator.
 #[derive(Clone)]
 pub struct Scope {
     inner: Arc<ScopeInner>,
@@ -165,7 +167,7 @@ impl Scope {
         Scope { inner }
     }
 
-    /// Begins a scope inside this one.
+    /// Creates a child scope.
     pub fn child(&self, name: impl Into<String>) -> Scope {
         Self::with(name.into(), Some(self.clone()), Arc::clone(&self.inner.registry))
     }
@@ -187,7 +189,7 @@ impl Scope {
         self.inner.used.level()
     }
 
-    /// Starts a new peak at what is used now, here and not in the parents.
+    /// Resets the peak to the bytes in use now, in this scope but not in its parents.
     pub fn reset_peak(&self) {
         self.inner.used.reset_peak();
     }
@@ -216,7 +218,7 @@ impl Scope {
         self.chain().for_each(|scope| scope.used.lower(bytes));
     }
 
-    /// The scopes of this device that hold most, largest first.
+    /// The `count` scopes of this device that hold most, largest first.
     pub(crate) fn largest_holders(&self, count: usize) -> Vec<Holder> {
         let registered = self.inner.registry.lock().unwrap_or_else(PoisonError::into_inner);
         let mut holders: Vec<Holder> = registered
@@ -234,7 +236,7 @@ impl Scope {
         holders
     }
 
-    /// "query 7/aggregate"; the device's own name stands only for itself.
+    /// Path such as "query 7/aggregate"; the device's name appears only for the device's own scope.
     pub fn path(&self) -> String {
         let mut names: Vec<&str> = self.chain().map(|scope| scope.name.as_str()).collect();
         if names.len() > 1 {

@@ -1,12 +1,12 @@
-//! Where one stream stands: its order behind a lock, and its newest position to be read without.
+//! Order of one stream behind a lock, with its newest position readable without the lock.
 //!
 //! ```text
-//!   submit   lock ─ driver call ─ next number ─ unlock          the lock is held across the call: our order is the driver's
+//!   submit   lock ─ driver call ─ next number ─ unlock    the lock is held across the call: our order is the driver's
 //!   wait     lock theirs ─ mark ─ unlock · lock own ─ driver call ─ join ─ unlock      one stream's lock at a time
 //!   newest   one load
 //! ```
 //!
-//! Pure       no driver: locks come from `sync`, so that loom can try every interleaving.
+//! Pure       no driver: locks come from `sync`, so that loom can test every interleaving.
 
 use std::ops::{Deref, DerefMut};
 
@@ -30,7 +30,7 @@ impl<E> Cursor<E> {
         Locked { order: self.order.lock().unwrap_or_else(PoisonError::into_inner), newest: &self.newest }
     }
 
-    /// Unless somebody has it, who may be inside a driver call that does not end.
+    /// Locks unless another thread holds the lock, which may be inside a driver call that does not return.
     pub(crate) fn try_lock(&self) -> Option<Locked<'_, E>> {
         let order = match self.order.try_lock() {
             Ok(order) => order,
@@ -40,14 +40,14 @@ impl<E> Cursor<E> {
         Some(Locked { order, newest: &self.newest })
     }
 
-    /// The number of the newest work: of all that was submitted by whoever the caller hears from.
+    /// Number of the newest work: includes all work whose submission happened before this call.
     #[inline(always)]
     pub(crate) fn newest(&self) -> u64 {
         self.newest.load(Ordering::Acquire)
     }
 }
 
-/// The order of a stream, locked.
+/// The locked order of a stream.
 pub(crate) struct Locked<'a, E> {
     order: MutexGuard<'a, OrderTracker<E>>,
     newest: &'a AtomicU64,
@@ -67,7 +67,7 @@ impl<E> DerefMut for Locked<'_, E> {
 }
 
 impl<E> Drop for Locked<'_, E> {
-    /// Still under the lock.
+    /// Runs while the lock is still held.
     fn drop(&mut self) {
         self.newest.store(self.order.seq(), Ordering::Release);
     }

@@ -1,14 +1,15 @@
-//! One GPU, opened: its limits, its streams, and whether it still works.
+//! One open GPU: its limits, its streams, and whether it still works.
 //!
 //!   Device::open(driver, 0) ──► Stream, MemoryPool, PinnedPool, Module      each keeps the device open
 //!
-//! Lost       the first error that poisons the context is remembered; from then on every call ends in `DeviceLost`
-//!            without reaching the driver, and so does every `Pending`.
-//! Hangs      a device on which nothing completes for the time limit of `DeviceOptions`, while somebody waits, is lost (`watch`).
-//! Closing    with the last handle: waits for what runs, then destroys streams and events. A lost device is left as it is, and
-//!            so is one that hangs: no call that waits for it is made.
-//! Drop       cannot return errors: they are kept here (`take_errors`) and traced.
-//! Exit       of the process: the driver refuses every call (`leave`), and drops leave what they hold.
+//! Lost       the first error that poisons the context is kept; from then on every call and every `Pending` ends in
+//!            `DeviceLost` without reaching the driver.
+//! Hangs      a device on which nothing completes within the time limit of `DeviceOptions`, while a thread waits, is
+//!            marked lost (`watch`).
+//! Closing    with the last handle: waits for running work, then destroys streams and events. A lost or hanging device
+//!            is left as it is: no call that waits for it is made.
+//! Drop       cannot return errors: they are stored here (`take_errors`) and traced.
+//! Exit       of the process: the driver refuses every call (`leave`), and drops leave their resources behind.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -37,15 +38,15 @@ use crate::stream::{StreamCell, StreamId};
 use crate::units::ByteSize;
 use crate::watch::{self, DeviceOptions, Watchdog};
 
-/// The oldest compute capability our PTX is for.
+/// Minimum compute capability, which the PTX of this project targets.
 pub const MIN_COMPUTE_CAPABILITY: (u32, u32) = (7, 0);
 
-/// One word for each stream of a device; streams beyond do without.
+/// Bytes of progress words, one word per stream; streams beyond that have none.
 const WORDS_BYTES: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
 
 static NEXT_SERIAL: AtomicU32 = AtomicU32::new(0);
 
-/// What is fixed about a device.
+/// Fixed properties of a device.
 #[derive(Clone, Debug)]
 pub struct DeviceLimits {
     pub name: String,
@@ -57,20 +58,21 @@ pub struct DeviceLimits {
     pub max_threads_per_multiprocessor: u32,
     pub registers_per_multiprocessor: u32,
     pub shared_bytes_per_block: u32,
-    /// With `Kernel::allow_shared`.
+    /// Maximum with `Kernel::allow_shared`.
     pub shared_bytes_per_block_optin: u32,
     pub shared_bytes_per_multiprocessor: u32,
     pub l2_bytes: u32,
-    /// Memory clock times bus width times two, from the driver; 0 when it does not say.
+    /// Memory clock times bus width times two, from the driver; 0 if unknown.
     pub memory_bytes_per_second: u64,
     pub memory_pools: bool,
-    /// What pools of the device can be exported by.
+    /// Handle types that pools of the device can be exported as.
     pub pool_handle_types: HandleTypes,
-    /// Whether pools can lie on the host. `None`: the driver is older than the question, and making one tells.
+    /// Whether pools can be placed on the host. `None`: the driver is too old to report it, and only creating one
+    /// shows.
     pub host_numa_pools: Option<bool>,
-    /// The host's NUMA node nearest to the device.
+    /// NUMA node of the host nearest to the device.
     pub host_numa_node: Option<u32>,
-    /// True if an address alone says whose memory it is.
+    /// True if an address alone identifies the memory it belongs to.
     pub unified_addressing: bool,
     pub write_word: bool,
 }
@@ -79,9 +81,9 @@ impl DeviceLimits {
     fn read(driver: &dyn Driver, id: DeviceId) -> Result<Self, DriverError> {
         let info = driver.device_info(id)?;
         let get = |attribute| driver.attribute(id, attribute).map(|value| value.max(0) as u32);
-        // Newer devices and drivers may refuse to tell clocks: that only costs a figure in a report.
+        // Newer devices and drivers may not report clocks: only a figure in a report is lost.
         let maybe = |attribute| u64::from(get(attribute).unwrap_or(0));
-        // A driver older than a question refuses it: its version is asked first.
+        // Older drivers refuse unknown attributes, so the version is checked first.
         let since = |version: u32, attribute| {
             if driver.version().0 >= version { driver.attribute(id, attribute).map(Some) } else { Ok(None) }
         };
@@ -133,29 +135,29 @@ pub(crate) struct DeviceInner {
     driver_calls: AtomicU64,
     siblings: Siblings,
     watchdog: Watchdog,
-    /// Last: it is open until all of the above is gone.
+    /// Declared last: stays open until all other fields are dropped.
     _open: Open,
 }
 
-/// A device of a driver. Clones share it; it closes with the last of them.
+/// A device of a driver. Clones share it; it closes when the last clone is dropped.
 #[derive(Clone)]
 pub struct Device {
     inner: Arc<DeviceInner>,
 }
 
 impl Device {
-    /// Opens device `ordinal` of `driver`. Waits for it have no time limit.
+    /// Opens device `ordinal` of `driver`, without a time limit on waits.
     ///
     /// # Errors
-    /// [`MemoryError::NoSuchDevice`], [`MemoryError::TooOldDevice`], or what the driver says.
+    /// [`MemoryError::NoSuchDevice`], [`MemoryError::TooOldDevice`], or an error of the driver.
     pub fn open(driver: Arc<dyn Driver>, ordinal: u32) -> Result<Self> {
         Self::open_with(driver, ordinal, DeviceOptions::default())
     }
 
-    /// Opens device `ordinal` of `driver`.
+    /// Opens device `ordinal` of `driver` with `options`.
     ///
     /// # Errors
-    /// As of `open`.
+    /// See [`Device::open`].
     pub fn open_with(driver: Arc<dyn Driver>, ordinal: u32, options: DeviceOptions) -> Result<Self> {
         let id = DeviceId(ordinal);
         let count = driver.device_count()?;
@@ -209,14 +211,14 @@ impl Device {
         self.check(self.inner.driver.memory_info(self.inner.id))
     }
 
-    /// What the driver knows about memory: the place it lies in, and its pool. A view keeps its memory allocated, as the
-    /// question asks: after a free the answer is not defined.
+    /// Location and pool of the memory, as the driver reports them. Takes a view because that keeps the memory
+    /// allocated: the driver defines no answer after a free.
     pub fn pointer_attributes(&self, view: &DeviceView) -> Result<PointerAttributes> {
         self.alive()?;
         self.check(self.inner.driver.pointer_attributes(view.address()))
     }
 
-    /// Everything on this device is counted here; a query opens a child of it.
+    /// Root scope of this device; each query opens a child of it.
     pub fn scope(&self) -> &Scope {
         &self.inner.scope
     }
@@ -225,38 +227,38 @@ impl Device {
         self.inner.scope.counters()
     }
 
-    /// Notes uses, waits, events and synchronisations in `log` from now on. Memory itself is logged by a
+    /// Logs uses, waits, events and synchronizations to `log` from now on. Allocations are logged by a
     /// `LoggingResourceAdaptor`; `MemoryPoolBuilder::log` does both.
     ///
     /// # Errors
-    /// Hands `log` back if the device logs to another one already.
+    /// Returns `log` if the device already has another log.
     pub fn log_to(&self, log: &Arc<MemoryLog>) -> Result<(), Arc<MemoryLog>> {
         let kept = self.inner.log.get_or_init(|| Arc::clone(log));
         if Arc::ptr_eq(kept, log) { Ok(()) } else { Err(Arc::clone(log)) }
     }
 
-    /// What it logs to.
+    /// The log of the device.
     pub fn log(&self) -> Option<&Arc<MemoryLog>> {
         self.inner.log.get()
     }
 
-    /// Calls of the driver so far that could fail: allocations, copies, launches, events, waits and the rest.
+    /// Number of fallible driver calls so far: allocations, copies, launches, events, waits and others.
     pub fn driver_calls(&self) -> u64 {
         let streams = self.inner.streams.read().unwrap_or_else(PoisonError::into_inner);
         let submitted: u64 = streams.iter().map(|cell| cell.calls()).sum();
         self.inner.driver_calls.load(Ordering::Relaxed) + submitted
     }
 
-    /// Keeps assembled kernels in `cache` from now on.
+    /// Stores assembled kernels in `cache` from now on.
     ///
     /// # Errors
-    /// Hands `cache` back if the device keeps them in another one already.
+    /// Returns `cache` if the device already has another one.
     pub fn keep_kernels(&self, cache: &Arc<KernelCache>) -> Result<(), Arc<KernelCache>> {
         let kept = self.inner.kernels.get_or_init(|| Arc::clone(cache));
         if Arc::ptr_eq(kept, cache) { Ok(()) } else { Err(Arc::clone(cache)) }
     }
 
-    /// Where it keeps assembled kernels.
+    /// The cache of assembled kernels.
     pub fn kernel_cache(&self) -> Option<&Arc<KernelCache>> {
         self.inner.kernels.get()
     }
@@ -266,7 +268,7 @@ impl Device {
         Module::load(self, ptx)
     }
 
-    /// Loads PTX whose assembled code is on disk; `None` where it is not.
+    /// Loads PTX if its assembled code is on disk; `None` if it is not.
     ///
     /// # Errors
     /// If the device is lost.
@@ -274,12 +276,12 @@ impl Device {
         Module::load_kept(self, ptx)
     }
 
-    /// Blocks until everything on the device has finished. For tests and tools.
+    /// Blocks until all work on the device has finished. For tests and tools.
     pub fn synchronize(&self) -> Result<()> {
         self.alive()?;
         self.inner.scope.count(|c| &c.host_waits);
         let streams = self.streams();
-        // A wait for the whole device would break a capture that is going on.
+        // A wait for the whole device would break an active capture.
         let capturing = |cell: &&Arc<StreamCell>| {
             cell.may_capture.load(Ordering::Relaxed) && self.may_submit(cell, "").is_err_and(|e| e.is_capturing())
         };
@@ -298,7 +300,7 @@ impl Device {
         Ok(())
     }
 
-    /// Waits for everything that was submitted to `streams`, with the limit of waits.
+    /// Waits for all work submitted to `streams`, within the time limit of waits.
     #[track_caller]
     fn wait_for_all(&self, streams: &[Arc<StreamCell>]) -> Result<()> {
         let site = Location::caller();
@@ -326,13 +328,14 @@ impl Device {
         }
     }
 
-    /// Errors of drops, oldest first, since the last time they were taken.
+    /// Returns and clears the errors of drops, oldest first.
     pub fn take_errors(&self) -> Vec<MemoryError> {
         std::mem::take(&mut *self.inner.errors.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Keeps an error that nobody can be given. That the device is lost is none: it tells so itself, and what a drop would have freed has
-    /// gone with it, also where another thread heard of the loss since the drop began.
+    /// Stores an error that cannot be returned. Device loss is not stored: the device reports it itself, and memory
+    /// that the drop would have freed is gone with the device, even if another thread noticed the loss after the drop
+    /// began.
     pub(crate) fn report(&self, error: MemoryError) {
         if error.is_device_lost() {
             return;
@@ -349,36 +352,37 @@ impl Device {
         result.map_err(|error| self.judge(error, None, false))
     }
 
-    /// The same for a call that does its work before it returns, about a stream: only what ends a context loses the device.
+    /// Like `check`, for a call about a stream that finishes before it returns: only errors that end the context lose
+    /// the device.
     pub(crate) fn check_about<T>(&self, stream: StreamId, result: Result<T, DriverError>) -> Result<T> {
         self.inner.driver_calls.fetch_add(1, Ordering::Relaxed);
         result.map_err(|error| self.judge(error, Some(stream), false))
     }
 
-    /// The same for a call that waits for the device or asks how far it is: it tells errors of earlier work, too.
+    /// Like `check`, for a call that waits for or queries the device: it also reports errors of earlier work.
     pub(crate) fn check_wait<T>(&self, result: Result<T, DriverError>) -> Result<T> {
         self.inner.driver_calls.fetch_add(1, Ordering::Relaxed);
         result.map_err(|error| self.judge(error, None, true))
     }
 
-    /// The same for a call that submits work to a stream, waits for it, or asks how far it is.
+    /// Like `check`, for a call that submits work to a stream, waits for it or queries it.
     pub(crate) fn check_on<T>(&self, stream: StreamId, result: Result<T, DriverError>) -> Result<T> {
         self.inner.driver_calls.fetch_add(1, Ordering::Relaxed);
         self.check_counted_on(stream, result)
     }
 
-    /// The same for a call that the stream has counted.
+    /// Like `check_on`, for a call that the stream has already counted.
     pub(crate) fn check_counted_on<T>(&self, stream: StreamId, result: Result<T, DriverError>) -> Result<T> {
         result.map_err(|error| self.judge(error, Some(stream), true))
     }
 
-    /// What a failed call means. `of_work` says that the error may belong to work submitted earlier.
+    /// Converts a failed call to an error. `of_work`: the error may belong to work submitted earlier.
     fn judge(&self, error: DriverError, stream: Option<StreamId>, of_work: bool) -> MemoryError {
         let lost = if of_work { error.code.loses_work() } else { error.code.is_sticky() };
         if lost { self.lose(error) } else { MemoryError::Driver { error, stream } }
     }
 
-    /// The device is lost from now on, for this reason unless there was one before.
+    /// Marks the device as lost, with this error unless an earlier one is stored.
     pub(crate) fn lose(&self, error: DriverError) -> MemoryError {
         let first = self.inner.lost.get_or_init(|| error);
         self.inner.poller.wake();
@@ -402,7 +406,7 @@ impl Device {
         &self.inner.poller
     }
 
-    /// The word that a stream stores its progress in, where the device can. Costs nothing but a poll to do without.
+    /// Memory word for a stream's progress, if the device supports one. Without it, only polling events remains.
     #[track_caller]
     pub(crate) fn progress_word(&self, stream: StreamId) -> Option<HostSpan> {
         let site = Location::caller();
@@ -411,7 +415,7 @@ impl Device {
                 return None;
             }
             let block = self.inner.driver.host_alloc(self.inner.id, WORDS_BYTES, HostKind::Download, site);
-            // Without, a device does; but it may tell here that it is lost.
+            // The device works without the block, but this call may discover that the device is lost.
             let block = self.check(block).ok()?;
             block.claim_words().ok()?;
             Some(block)
@@ -425,7 +429,7 @@ impl Device {
         Ok(self.add_stream(|id| StreamCell::new(id, handle)))
     }
 
-    /// Adds a stream that `make` gives its number to.
+    /// Adds a stream; `make` receives its ID.
     pub(crate) fn add_stream(&self, make: impl FnOnce(StreamId) -> Arc<StreamCell>) -> Arc<StreamCell> {
         let mut streams = self.inner.streams.write().unwrap_or_else(PoisonError::into_inner);
         let cell = make(StreamId { device_serial: self.inner.serial, index: streams.len() as u32 });
@@ -433,7 +437,7 @@ impl Device {
         cell
     }
 
-    /// The streams of others that were handed in.
+    /// Registered external streams.
     pub(crate) fn externals(&self) -> &Externals {
         &self.inner.externals
     }
@@ -461,7 +465,7 @@ impl Device {
         look(&self.inner.host.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// True if the host saw everything up to `position` done.
+    /// True if the host has seen everything up to `position` complete.
     pub(crate) fn host_is_after(&self, position: Position) -> bool {
         position.stream.device_serial == self.inner.serial
             && self.host_clock(|host| host.covers(position.stream.index, position.seq))
@@ -492,7 +496,7 @@ impl Drop for DeviceInner {
         }
         let driver = &*self.driver;
         let warn = |error: DriverError| {
-            // A process that ends takes the device with it.
+            // Expected when the process exits.
             if error.code != DriverCode::DEINITIALIZED {
                 tracing::warn!(%error, "device not closed cleanly");
             }
@@ -507,7 +511,7 @@ impl Drop for DeviceInner {
         }
         for cell in &streams {
             cell.close();
-            // A stream of somebody else stays.
+            // External streams are not destroyed.
             if cell.external.is_none() {
                 driver.stream_destroy(cell.handle).unwrap_or_else(warn);
             }
@@ -522,10 +526,10 @@ impl Drop for DeviceInner {
     }
 }
 
-/// Waits until the streams hold nothing, with the limit of waits. No call here waits inside the driver.
+/// Waits until all streams are empty, within the time limit of waits. No call here blocks inside the driver.
 fn finish(driver: &dyn Driver, streams: &[Arc<StreamCell>], watchdog: &Watchdog) -> Result<(), DriverError> {
     let began = watchdog.begin();
-    // A stream of somebody else is theirs to wait for.
+    // External streams are waited for by their owners.
     for cell in streams.iter().filter(|cell| cell.external.is_none()) {
         let mut looks = 0u32;
         while !driver.stream_query(cell.handle)? {

@@ -1,13 +1,13 @@
-//! What can go wrong in the memory layer: one enum, asked by predicates.
+//! Errors of the memory layer: one enum with predicates.
 //!
-//!   DriverCode    a CUDA result code as a value; codes nobody knows are values too
-//!   DriverError   which call failed, with which code, and the driver's own words
-//!   MemoryError   what this crate's callers see: could not be done, with which values, what to try
+//!   DriverCode    a CUDA result code as a value, including unknown codes
+//!   DriverError   the failed call, its code, and the driver's message
+//!   MemoryError   the error of this crate's API: what failed, with which values, and what to try
 //!
-//! Lost device   some codes poison the context for good. The device remembers the first of them, and every later call
+//! Lost device   some codes poison the context permanently. The device keeps the first of them, and every later call
 //!               and every `Pending` ends in `MemoryError::DeviceLost`.
-//! Unknown code  of a call that submits, asks about or waits for work: the device is lost, since nobody knows what it still
-//!               does. Of any other call: an error of that call.
+//! Unknown code  from a call that submits, queries or waits for work: the device is lost, since its remaining work is
+//!               unknown. From any other call: an error of that call.
 
 use std::fmt;
 
@@ -22,15 +22,15 @@ pub type Result<T, E = MemoryError> = std::result::Result<T, E>;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DriverCode(pub u32);
 
-/// What a code says about the device that gave it.
+/// Effect of a code on the device that returned it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Harm {
-    /// The call was refused; the device works on.
+    /// The call was refused; the device still works.
     Refusal,
-    /// A refusal of a call that does its work before it returns. Of a call that submits, asks about or waits for work it is
-    /// that work's error, and what the device still does is unknown.
+    /// A refusal, if the call finishes before it returns. From a call that submits, queries or waits for work it is an
+    /// error of that work, and the device's state is unknown.
     LateError,
-    /// The context is gone, whichever call says so.
+    /// The context is lost, whichever call returned the code.
     Lost,
 }
 
@@ -39,10 +39,10 @@ macro_rules! codes {
         impl DriverCode {
             $(pub const $name: DriverCode = DriverCode($value);)*
 
-            /// Every code that has a name, the smallest first.
+            /// All named codes in ascending order.
             pub const NAMED: &'static [DriverCode] = &[$(DriverCode($value)),*];
 
-            /// The code in words; "unknown result" for a code newer than this table.
+            /// Description of the code; "unknown result" for a code that this table lacks.
             pub fn words(self) -> &'static str {
                 match self.0 {
                     $($value => $words,)*
@@ -64,19 +64,19 @@ macro_rules! codes {
 }
 
 impl DriverCode {
-    /// True if the context cannot be used any more, whichever call gave the code.
+    /// True if the context can no longer be used, whichever call returned the code.
     pub fn is_sticky(self) -> bool {
         self.harm() == Harm::Lost
     }
 
-    /// True if it speaks of a capture that is going on, or of what was captured.
+    /// True if the code is about an active capture or captured work.
     pub(crate) fn is_of_capture(self) -> bool {
         (DriverCode::STREAM_CAPTURE_UNSUPPORTED..=DriverCode::STREAM_CAPTURE_WRONG_THREAD).contains(&self)
     }
 
-    /// True if the device is lost when a call that submits, asks about or waits for work gives this code: all sticky codes,
-    /// trouble of the driver's service, and codes that nobody knows here. Such a call also tells errors of earlier work, so a
-    /// code that may be one counts as one.
+    /// True if the device is lost when a call that submits, queries or waits for work returns this code: all sticky
+    /// codes, failures of the driver's service, and unknown codes. Such a call also reports errors of earlier work, so
+    /// an ambiguous code counts as one.
     pub fn loses_work(self) -> bool {
         self.harm() != Harm::Refusal
     }
@@ -204,12 +204,12 @@ impl fmt::Debug for DriverCode {
     }
 }
 
-/// A driver call that failed.
+/// A failed driver call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DriverError {
     pub call: &'static str,
     pub code: DriverCode,
-    /// The driver's own words: a compiler log, a finding, the name that was not found.
+    /// Message of the driver: a compiler log, a finding, or the missing name.
     pub detail: Option<Box<str>>,
 }
 
@@ -236,7 +236,7 @@ impl fmt::Display for DriverError {
 
 impl std::error::Error for DriverError {}
 
-/// "535.54 (CUDA 12.2)", or "for CUDA 12.2" where the system does not tell the release. 0 is a version not told.
+/// "535.54 (CUDA 12.2)", or "for CUDA 12.2" if the system does not report the release. 0 is an unknown version.
 fn driver_words(release: &Option<String>, found: u32) -> String {
     let version = DriverVersion(found);
     match release {
@@ -247,7 +247,7 @@ fn driver_words(release: &Option<String>, found: u32) -> String {
     }
 }
 
-/// Why there is no CUDA device to use.
+/// Reason why no CUDA device is usable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriverUnavailable {
@@ -267,7 +267,7 @@ pub enum DriverUnavailable {
     Refused(DriverError),
 }
 
-/// One of those who hold most of the memory.
+/// One of the scopes that hold most of the memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
     pub tag: String,
@@ -275,38 +275,38 @@ pub struct Holder {
     pub allocations: u64,
 }
 
-/// What an allocation failed for.
+/// Cause of a failed allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OomCause {
-    /// The pool's limit, or an adaptor's.
+    /// The limit of the pool or of an adaptor.
     #[default]
     Limit,
-    /// The device has no more.
+    /// The device is full.
     Device,
-    /// Enough is free, but in pieces that are too small.
+    /// Enough bytes are free, but no block is large enough.
     Fragmentation,
 }
 
-/// How things stood when an allocation failed.
+/// State of the memory when an allocation failed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct OomSnapshot {
     pub cause: OomCause,
-    /// Handed out; freed, and not yet reached by the device.
+    /// Bytes handed out, and bytes freed but not yet reached by the device.
     pub used: ByteSize,
     pub pending_free: ByteSize,
-    /// What the pool has from the device, and what of it is unused.
+    /// Bytes the pool has from the device, and the unused part of them.
     pub reserved: ByteSize,
     pub reusable: ByteSize,
-    /// The device's own memory. Zero where it was not asked.
+    /// Memory of the device. Zero if it was not queried.
     pub device_free: ByteSize,
     pub device_total: ByteSize,
-    /// The largest first.
+    /// Largest first.
     pub holders: Vec<Holder>,
 }
 
 impl OomSnapshot {
-    /// What the pool could not use, and what to change.
+    /// Describes the memory the pool could not use, and the setting to change.
     fn words(&self) -> String {
         let OomSnapshot { pending_free, reserved, reusable, device_free, device_total, holders, .. } = self;
         let holders = list_holders(holders);
@@ -362,22 +362,22 @@ fn one_of(names: &[&str]) -> String {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
-    /// Neither the limit nor the device has room, and nothing can be given back.
+    /// Neither the limit nor the device allows the allocation, and nothing can be freed.
     #[error(
         "out of device memory: wanted {wanted}, {free} free of {limit}{}",
         snapshot.words()
     )]
     OutOfMemory { wanted: ByteSize, free: ByteSize, limit: ByteSize, snapshot: Box<OomSnapshot> },
-    /// Pinned host memory is bounded, and what is out has not come back.
+    /// The limit of pinned host memory is reached, and the blocks in use have not been returned.
     #[error("out of pinned host memory: wanted {wanted}, {in_use} in use of {limit}; raise millpond.pinned_bytes")]
     PinnedExhausted { wanted: ByteSize, in_use: ByteSize, limit: ByteSize },
-    /// Neither page-locked nor ordinary host memory is to be had.
+    /// Neither page-locked nor ordinary host memory is available.
     #[error(
         "out of host memory: {wanted} of pinned memory were refused ({refused}), and ordinary memory has no room either; lower \
          millpond.pinned_bytes or millpond.batch_bytes, or end other programs"
     )]
     PinnedRefused { wanted: ByteSize, refused: String },
-    /// A governor did not promise the bytes.
+    /// A governor refused a reservation.
     #[error(
         "{space} memory not promised: wanted {wanted}, {reserved} of {capacity} are{}; {}",
         list_holders(holders), after_refusal(*why, *space)
@@ -390,13 +390,13 @@ pub enum MemoryError {
         why: Refusal,
         holders: Vec<Holder>,
     },
-    /// A setting that cannot be.
+    /// A setting has an invalid value.
     #[error("{what} cannot be {value}: {valid}")]
     Setting { what: &'static str, value: String, valid: String },
-    /// A driver call failed. The fault may belong to earlier work on the same stream.
+    /// A driver call failed. The cause may be earlier work on the same stream.
     #[error("{error}{}", match stream { Some(stream) => format!(" (on {stream})"), None => String::new() })]
     Driver { error: DriverError, stream: Option<StreamId> },
-    /// The device had an error it cannot recover from; it is not used again in this process.
+    /// The device had an unrecoverable error and is not used again in this process.
     #[error("{device} is lost: {error}")]
     DeviceLost { device: DeviceId, error: DriverError },
     #[error(transparent)]
@@ -405,86 +405,86 @@ pub enum MemoryError {
     NoSuchDevice { device: DeviceId, count: u32 },
     #[error("{device} \"{name}\" has compute capability {}.{}, minimum is 7.0", capability.0, capability.1)]
     TooOldDevice { device: DeviceId, name: String, capability: (u32, u32) },
-    /// Positions and buffers belong to one device.
+    /// A position or buffer was used with another device.
     #[error("{what} belongs to another device than {stream}")]
     ForeignDevice { what: &'static str, stream: StreamId },
-    /// A graph is replayed with the addresses it was captured with, and without the order that is kept here.
+    /// A graph replays the captured addresses, without the order that this crate maintains.
     #[error(
         "{what} is refused while {stream} is captured into a graph, which would replay it without the order that this memory \
          needs; do it before the capture begins or after it has ended"
     )]
     Capturing { what: &'static str, stream: StreamId },
-    /// A stream that somebody else made, and has destroyed or is about to.
+    /// An external stream that its owner has destroyed or is about to destroy.
     #[error("{stream} was given up by its owner: nothing can be submitted to it")]
     StreamGone { stream: StreamId },
-    /// What a function of the C interface was given does not fit together, or names nothing.
+    /// Arguments of a function of the C interface are inconsistent or refer to nothing.
     #[error("{function}: {reason}")]
     Call { function: &'static str, reason: Box<str> },
-    /// CUDA's pools do not do this, or not for everybody who shares them.
+    /// CUDA's pools do not support this, or not for all processes that share them.
     #[error("{what} is refused: {rule}")]
     PoolRule { what: &'static str, rule: Box<str> },
-    /// The devices cannot reach each other's memory.
+    /// The devices cannot access each other's memory.
     #[error(
         "peer access unsupported: {peer} cannot reach the memory of {owner}; copy with `copy_to_peer`, which needs no access"
     )]
     PeerUnsupported { peer: DeviceId, owner: DeviceId },
-    /// They can, and the pool was not opened.
+    /// The devices support access, but the pool was not opened to the peer.
     #[error("{peer} has no access to this memory of {owner}; call `pool.peer_access(&peer)?.enable()` first")]
     NoPeerAccess { peer: DeviceId, owner: DeviceId },
     #[error("the use by a peer taken at {site} is for reading; take it for writing")]
     PeerReadOnly { site: Site },
-    /// Bytes of another process that mean nothing here.
+    /// Bytes from another process that are not a valid message.
     #[error("the bytes of {what} cannot be read: {problem}")]
     IpcMessage { what: &'static str, problem: String },
     #[error("{what} did not cross the socket: {error}")]
     IpcTransport { what: &'static str, error: String },
-    /// The process at the other end of the socket is another user's.
+    /// The process at the other end of the socket belongs to another user.
     #[error(
         "{what} is not exchanged: the process at the other end belongs to user {peer}, and only one of user {expected} is trusted \
          with the device; connect processes of one user, or name the other one (`IpcChannel::with_user`)"
     )]
     IpcForeignUser { what: &'static str, peer: u32, expected: u32 },
-    /// The other process sends more than anybody takes.
+    /// The other process sends more than is received.
     #[error(
         "the other process has sent more than {limit} of {what} that were not received; the channel is closed: receive them as \
          they come"
     )]
     IpcFlooded { what: &'static str, limit: usize },
-    /// The other process says that an allocation is larger than it is.
+    /// The other process claims a larger allocation than it has.
     #[error(
         "shared allocation {number} is refused: its message says {claimed}, and {found} are allocated there; the exporter and this \
          process do not agree about it"
     )]
     IpcOversized { number: u64, claimed: ByteSize, found: ByteSize },
-    /// The other process closed its end, most likely by ending.
+    /// The other process closed its end, most likely by exiting.
     #[error("{what} cannot be exchanged: the other process has closed its end")]
     IpcClosed { what: &'static str },
     #[error("the acknowledgement is for shared allocation {given}, the lent buffer is allocation {lent}")]
     IpcOtherAllocation { given: u64, lent: u64 },
-    /// A lent buffer was dropped without its importer's word.
+    /// A lent buffer was dropped before its importer reported that it is done.
     #[error(
         "{bytes} lent as shared allocation {number} are leaked: dropped before its importer was done; \
          reclaim a lent buffer, or give it up"
     )]
     IpcLeaked { number: u64, bytes: ByteSize },
-    /// A range or a length does not fit.
+    /// A range or length does not fit.
     #[error("{what} of {wanted} bytes at {offset} does not fit into {len} bytes")]
     Range { what: &'static str, offset: usize, wanted: usize, len: usize },
-    /// The thread already holds an unfinished use of the buffer that this one would have to wait for.
+    /// The thread already holds a use of the buffer that conflicts with this one.
     #[error("buffer taken for {wanted} at {site} while this thread still holds it for {held} (since {held_site})")]
     Conflict { wanted: &'static str, site: Site, held: &'static str, held_site: Site },
     #[error("there is no memory resource `{name}`; choose {}", one_of(known))]
     UnknownStrategy { name: String, known: Vec<&'static str> },
-    /// Given back to a resource that it is not from, or that has it back already.
+    /// Memory freed to a resource that did not allocate it, or freed twice.
     #[error("{resource} was given {ptr:?} at {site}, which it has not handed out")]
     NotHandedOut { resource: &'static str, ptr: DevicePtr, site: Site },
-    /// An arena is reset while something allocated since the mark is live.
+    /// An arena is reset while allocations since the mark are live.
     #[error(
         "the arena of {stream} cannot be reset: {bytes} in {allocations} allocations since the mark are live, the first \
          allocated at {first}; drop them before the reset"
     )]
     ArenaInUse { stream: StreamId, bytes: ByteSize, allocations: usize, first: Site },
-    /// Host bytes are being read, written or copied.
+    /// Host bytes are in use by a read, write or copy.
     #[error("pinned memory is busy: {0}")]
     HostBusy(&'static str),
     #[error("module has no kernel `{name}`; it has {}", known.join(", "))]
@@ -494,12 +494,12 @@ pub enum MemoryError {
 }
 
 impl MemoryError {
-    /// True if it was refused because a stream is being captured into a graph.
+    /// True if the call was refused because a stream is being captured into a graph.
     pub fn is_capturing(&self) -> bool {
         matches!(self, MemoryError::Capturing { .. })
     }
 
-    /// True if the device's memory, or the share of the host's that copies may use, is taken.
+    /// True if device memory, or the host memory reserved for copies, is exhausted.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(
             self,
@@ -513,7 +513,7 @@ impl MemoryError {
         matches!(self, MemoryError::DeviceLost { .. }) || self.driver_code().is_some_and(DriverCode::is_sticky)
     }
 
-    /// The device asked for is not there or cannot be used.
+    /// True if the requested device does not exist or cannot be used.
     pub fn is_unavailable(&self) -> bool {
         matches!(
             self,

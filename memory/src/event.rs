@@ -2,10 +2,11 @@
 //!
 //!   stream.record() ──► Event ──► query, synchronize, completed       shared by clones; stream waits use it inside
 //!        ▲                │
-//!   EventPool ◄───────────┘ the handle comes back when nobody holds the event, and only then is it recorded again
+//!   EventPool ◄───────────┘ the handle returns with the last clone of the event, and only then is it recorded again
 //!
-//! Time       a `TimeMark` is an event with a clock: dearer, and only for who measures.
-//! Order      an event that the host saw done orders the host, and all it submits from then on, after the event's whole clock.
+//! Time       a `TimeMark` is an event with a clock: more expensive, for measurements only.
+//! Order      once the host has seen an event complete, all later submissions of the host are ordered after the event's
+//!            clock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::order::{Mark, Position};
 use crate::pending::Pending;
 use crate::stream::StreamId;
 
-/// A recorded handle; goes back to the pool with its last clone.
+/// A recorded handle; returned to the pool when the last clone is dropped.
 pub(crate) struct EventCell {
     pub(crate) handle: EventHandle,
     done: AtomicBool,
@@ -45,10 +46,10 @@ impl fmt::Debug for EventCell {
     }
 }
 
-/// A mark behind everything that was submitted to a stream when it was recorded.
+/// A mark behind everything submitted to a stream before it was recorded.
 #[derive(Clone)]
 pub struct Event {
-    /// Before the device, so that its handle is back in the pool when the device closes.
+    /// Declared before the device, so that the handle returns to the pool before the device closes.
     mark: Mark<Arc<EventCell>>,
     stream: StreamId,
     scope: Scope,
@@ -90,7 +91,8 @@ impl Event {
         }
         self.device.alive()?;
         self.device.wait_until(|| self.query())?;
-        // Passed by now, where waits have a limit. All the same: at a synchronisation the driver looks after its pools.
+        // Passed already if waits have a limit. The call is still made: the driver maintains its pools at a
+        // synchronization.
         self.device
             .check_on(self.stream, self.device.harmless(|driver| driver.event_synchronize(self.mark.event.handle)))?;
         self.saw_done();
@@ -102,7 +104,7 @@ impl Event {
         Pending::behind(self.clone(), ())
     }
 
-    /// True if the host already saw it done, without asking the driver.
+    /// True if the host already saw the event complete, without a driver call.
     pub(crate) fn is_known_done(&self) -> bool {
         self.mark.event.done.load(Ordering::Acquire)
             || self.device.host_clock(|host| host.covers(self.stream.index, self.mark.seq))
@@ -125,7 +127,7 @@ impl Event {
     }
 
     fn saw_done(&self) {
-        // Before others act on it.
+        // Logged before other threads act on it.
         if let Some(log) = self.device.log() {
             log.synchronized(self.position());
         }
@@ -135,7 +137,7 @@ impl Event {
     }
 }
 
-/// A moment on the device's clock, in a stream. For reports and benchmarks; order needs none of it.
+/// A moment on the device's clock, in a stream. For reports and benchmarks; ordering does not use it.
 pub struct TimeMark {
     handle: EventHandle,
     device: Device,
@@ -146,12 +148,12 @@ impl TimeMark {
         TimeMark { handle, device: device.clone() }
     }
 
-    /// True for a mark in a stream of `device`.
+    /// True if the mark belongs to `device`.
     pub(crate) fn is_of(&self, device: &Device) -> bool {
         self.device == *device
     }
 
-    /// Milliseconds of device time since `earlier`. Both must have passed; the simulated device says 0.
+    /// Milliseconds of device time since `earlier`. Both marks must have passed; the simulated device returns 0.
     pub fn ms_since(&self, earlier: &TimeMark) -> Result<f32> {
         self.device.alive()?;
         self.device.check(self.device.driver().event_elapsed_ms(earlier.handle, self.handle))

@@ -1,8 +1,8 @@
-//! Handles of events that nobody holds, to be recorded again.
+//! Pool of unused event handles.
 //!
-//! Whose      a handle is either in the pool or behind one recorded event, which gives it back with its last clone: what others
-//!            still wait for is never recorded anew.
-//! Pure       no driver: locks come from `sync`, so that loom can try every interleaving.
+//! Ownership  a handle is either in the pool or owned by one recorded event, whose last clone returns it: a handle that
+//!            is still waited for is never recorded again.
+//! Pure       no driver: locks come from `sync`, so that loom can test every interleaving.
 
 use crate::driver::EventHandle;
 use crate::sync::{Mutex, PoisonError};
@@ -21,7 +21,7 @@ impl EventPool {
         self.free.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
     }
 
-    /// All of them, to be destroyed.
+    /// Removes all handles, to be destroyed.
     pub(crate) fn drain(&self) -> Vec<EventHandle> {
         std::mem::take(&mut *self.free.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,20 +1,20 @@
-//! Streams that somebody else made: PyTorch's, another library's, CUDA's legacy default stream.
+//! External streams: created by PyTorch, another library, or CUDA itself (the legacy default stream).
 //!
-//!   raw handle ─► the driver's number for it ─► known? the same `Stream` as before
-//!                                             └ new:   a stream of its own; one that had the handle before is gone
+//!   raw handle ─► the driver's ID for it ─► known? the same `Stream` as before
+//!                                          └ new:   a new `Stream`; an older one with this handle is gone
 //!
-//! Owner      makes it, submits to it behind our back, and destroys it. Nothing here ever destroys it. Before its owner does,
-//!            `Stream::give_up` records a last event, so that what is still ordered behind it stays so.
-//! Positions  others may have submitted work that is not counted here. So a position asked for now is a new point, which no
-//!            clock covers; and a wait of another stream is for what the stream holds at the wait, by a fresh event each time.
-//!            Nothing is elided, and a buffer that was used there is handed over and freed behind all of it.
-//! Identity   handles come back after a destroy, so a handle is asked for the driver's number each time it is handed in. A
-//!            stream whose handle another one has by now is gone: who waits for it waits, on the host, for the device.
-//!            While a stream is captured the question would break the capture: then its handle is believed.
-//! Default    handle 0 (1 is another name of it) is the legacy default stream. It waits for all blocking streams, and they for
-//!            it; ours are non-blocking and need events like with any other stream. Handle 2, the per-thread default stream,
-//!            is another stream in every thread that names it, and is refused.
-//! Captured   by its owner at any time: whether it is, is asked before each use.
+//! Owner      creates the stream, submits work that is not visible here, and destroys it. This crate never destroys it.
+//!            Before the owner does, `Stream::give_up` records a last event, which keeps dependent work ordered.
+//! Positions  the owner may have submitted uncounted work. So each position is a new point that no clock covers, and a
+//!            wait of another stream waits for the stream's current work by a fresh event. No wait is elided, and a
+//!            buffer used there is handed over and freed behind all of its work.
+//! Identity   handles are reused after a destroy, so the driver's ID of a handle is queried each time it is passed in.
+//!            A stream whose handle now has another ID is gone: a wait for it waits on the host for the device. During
+//!            a capture the query would break the capture, so the handle is trusted.
+//! Default    handle 0 (alias 1) is the legacy default stream. It synchronizes with all blocking streams; ours are
+//!            non-blocking and need events as with any other stream. Handle 2, the per-thread default stream, is a
+//!            different stream in each thread, and is refused.
+//! Captured   by its owner at any time: the capture status is queried before each use.
 
 use std::collections::HashMap;
 use std::panic::Location;
@@ -28,18 +28,19 @@ use crate::event::EventCell;
 use crate::order::{Mark, Position};
 use crate::stream::{Stream, StreamCell};
 
-/// CUDA's names for the default streams.
+/// CUDA's handles of the default streams.
 const LEGACY: u64 = 1;
 const PER_THREAD: u64 = 2;
 
 type LastMark = Option<Mark<Arc<EventCell>>>;
 
-/// What the cell of such a stream knows beside.
+/// Extra state of the cell of an external stream.
 #[derive(Debug)]
 pub(crate) struct External {
-    /// The driver's number for it, asked for when it is first seen uncaptured. The default stream has none that could change.
+    /// The driver's ID, queried when the stream is first seen uncaptured. Unset for the default stream, which cannot
+    /// change.
     number: OnceLock<u64>,
-    /// Set once it is gone: the event behind its last work, where there was time for one.
+    /// Set once the stream is gone: the event behind its last work, if one could be recorded.
     gone: OnceLock<LastMark>,
 }
 
@@ -49,10 +50,10 @@ impl External {
     }
 }
 
-/// The streams of others that a device knows, by handle.
+/// External streams of a device, by handle.
 #[derive(Default)]
 pub(crate) struct Externals {
-    /// Whether there ever was one: who has none pays one load.
+    /// Whether any was ever registered: without external streams, a check costs one load.
     any: AtomicBool,
     by_handle: RwLock<HashMap<u64, Arc<StreamCell>>>,
 }
@@ -69,7 +70,7 @@ impl Externals {
 }
 
 impl Device {
-    /// The stream with this raw handle, which lives until it is given up. `ffi::wrap_stream` is the way in.
+    /// The stream with this raw handle, which lives until it is given up. Public entry: `ffi::wrap_stream`.
     pub(crate) fn external_stream(&self, raw: u64) -> Result<Stream> {
         self.alive()?;
         let raw = if raw == LEGACY { 0 } else { raw };
@@ -88,7 +89,7 @@ impl Device {
             return Ok(of(Arc::clone(cell)));
         }
         let mut by_handle = self.externals().by_handle.write().unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have been faster.
+        // Another thread may have registered it first.
         if let Some(cell) = by_handle.get(&raw)
             && known.as_ref().is_none_or(|known| known.id != cell.id)
         {
@@ -101,7 +102,7 @@ impl Device {
             number.get_or_init(|| found);
         }
         if let Some(external) = known.as_ref().and_then(|cell| cell.external.as_ref()) {
-            // Its handle is another stream's by now: it was destroyed, and nobody said so.
+            // The handle now belongs to another stream: the old one was destroyed without `give_up`.
             external.gone.get_or_init(|| None);
         }
         self.externals().any.store(true, Ordering::Relaxed);
@@ -110,7 +111,7 @@ impl Device {
         Ok(of(cell))
     }
 
-    /// What to wait for so as to come after `position`: on a stream of somebody else, everything it holds by now.
+    /// Position to wait for instead of `position`: on an external stream, all of its current work.
     pub(crate) fn as_of_now(&self, position: Position) -> Position {
         if !self.externals().any.load(Ordering::Relaxed) {
             return position;
@@ -121,8 +122,8 @@ impl Device {
         }
     }
 
-    /// Makes a call that breaks captures when a careless thread makes it: a question about an event or a wait of the host, which
-    /// here are about nothing captured. Where others have streams, the thread declares so for the length of the call.
+    /// Makes an event query or a host wait, which would break captures of other threads although it touches nothing
+    /// captured. If external streams are registered, the thread's capture mode is relaxed during the call.
     pub(crate) fn harmless<T>(
         &self,
         call: impl FnOnce(&dyn Driver) -> Result<T, DriverError>,
@@ -137,7 +138,7 @@ impl Device {
         done
     }
 
-    /// Whether the handle still is that stream's.
+    /// Whether the handle still refers to this stream.
     fn same_stream(&self, cell: &StreamCell) -> Result<bool> {
         let Some(external) = cell.external.as_ref().filter(|_| self.driver().stream_raw(cell.handle) != 0) else {
             return Ok(true);
@@ -155,7 +156,7 @@ impl Device {
         }
     }
 
-    /// Behind the last work of a stream that is gone: its last event, or nothing once the device has finished everything.
+    /// Event behind the last work of a stream that is gone; `None` once the device has finished everything.
     pub(crate) fn behind_gone(&self, cell: &StreamCell, last: &LastMark) -> Result<LastMark> {
         if last.is_some() {
             return Ok(last.clone());
@@ -168,7 +169,7 @@ impl Device {
         Ok(None)
     }
 
-    /// `Err` if nothing can be submitted to this stream now: it is gone, or captured.
+    /// `Err` if nothing can be submitted to the stream now, because it is gone or captured.
     #[cold]
     pub(crate) fn may_submit(&self, cell: &StreamCell, what: &'static str) -> Result<()> {
         if cell.is_gone() {
@@ -185,7 +186,8 @@ impl Device {
             return Ok(CaptureStatus::None);
         }
         match self.driver().stream_capture_status(cell.handle) {
-            // The default stream cannot be captured, and must not be used while a stream that it waits for is.
+            // The default stream cannot be captured, and must not be used while a stream that it synchronizes with is
+            // captured.
             Err(error) if error.code == DriverCode::STREAM_CAPTURE_IMPLICIT => Ok(CaptureStatus::Invalidated),
             other => self.check_about(cell.id, other),
         }
@@ -199,18 +201,18 @@ impl StreamCell {
 }
 
 impl Stream {
-    /// True if somebody else made it.
+    /// True if the stream was created outside this crate.
     pub fn is_external(&self) -> bool {
         self.cell().external.is_some()
     }
 
-    /// True if its owner gave it up, or was found to have destroyed it.
+    /// True if the owner gave it up, or was found to have destroyed it.
     pub fn is_gone(&self) -> bool {
         self.cell().is_gone()
     }
 
-    /// The stream's owner is about to destroy it: records a last event behind all of its work. What is ordered behind the
-    /// stream stays so; nothing more can be submitted. Giving up twice, or a stream of ours, changes nothing.
+    /// Call before the owner destroys the stream: records a last event behind all of its work. Dependent work stays
+    /// ordered; nothing more can be submitted. Repeated calls, and calls on streams of this crate, have no effect.
     #[track_caller]
     pub fn give_up(&self) -> Result<()> {
         let Some(external) = &self.cell().external else { return Ok(()) };

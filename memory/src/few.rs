@@ -1,4 +1,4 @@
-//! A list that mostly has one item: the first lies in place, the others on the heap.
+//! A list optimized for one item: the first is stored inline, the others on the heap.
 
 #[derive(Debug)]
 pub(crate) struct Few<T> {
@@ -35,7 +35,7 @@ impl<T> Few<T> {
         self.first.as_mut().filter(|first| is(first)).or_else(|| self.more.iter_mut().find(|item| is(item)))
     }
 
-    /// Takes out one item for which `is` holds; the others may change places.
+    /// Removes one item for which `is` holds; may reorder the others.
     #[inline(always)]
     pub(crate) fn remove(&mut self, is: impl Fn(&T) -> bool) -> Option<T> {
         if self.first.as_ref().is_some_and(&is) {
@@ -45,7 +45,7 @@ impl<T> Few<T> {
         Some(self.more.swap_remove(index))
     }
 
-    /// Keeps the memory for the next ones.
+    /// Removes all items and keeps the capacity.
     #[inline(always)]
     pub(crate) fn clear(&mut self) {
         self.first = None;

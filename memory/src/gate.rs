@@ -1,26 +1,26 @@
-//! Counts the calls that are inside, and can be shut for good.
+//! A gate that counts the calls inside, and can be shut permanently.
 //!
-//!   enter ─► counted ─► open? ─ yes ─► inside ─► leave: counted out          shut ─► later calls are refused
-//!                         └─ no ──► counted out, refused                          └► `calls` falls to zero, and stays there
+//!   enter ─► counted ─► open? ─ yes ─► inside ─► leave: counted out     shut ─► later calls are refused
+//!                         └─ no ──► counted out, refused                     └► `calls` falls to zero, and stays there
 //!
-//! Order      entering changes a count and then reads the gate; shutting changes the gate and then the count (by zero). The later of two
-//!            changes to one count sees what the earlier one's thread did before: a call is refused, or it is counted. What a call did
-//!            is done before its count is seen to fall.
-//! Cost       two atomic steps for a call, on a count that it shares with few other threads.
-//! Pure       no driver, no clock: atomics come from `sync`, so that loom can try every interleaving.
+//! Order      `enter` changes a count and then reads the gate; closing changes the gate and then reads the count by
+//!            adding zero. Of two changes to one count, the later sees everything the earlier thread did before: a call
+//!            is either refused or counted. The effects of a call happen before its count decreases.
+//! Cost       two atomic steps per call, on a count that few threads share.
+//! Pure       no driver, no clock: atomics come from `sync`, so that loom can test every interleaving.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Why a gate is shut: any number but zero.
+/// Reason for which a gate is shut: any nonzero number.
 pub(crate) type Reason = u64;
 
-/// A count on cache lines of its own.
+/// A count on its own cache lines.
 #[repr(align(128))]
 struct Count(AtomicU64);
 
 /// A gate with `SHARDS` counts.
 pub(crate) struct Gate<const SHARDS: usize> {
-    /// The reason, or zero while it is open.
+    /// The reason; zero while the gate is open.
     shut: AtomicU64,
     counts: [Count; SHARDS],
 }
@@ -30,7 +30,7 @@ impl<const SHARDS: usize> Gate<SHARDS> {
         Gate { shut: AtomicU64::new(0), counts: std::array::from_fn(|_| Count(AtomicU64::new(0))) }
     }
 
-    /// Counts a call in; refused with the reason once the gate is shut.
+    /// Counts a call in, or returns the reason if the gate is shut.
     pub(crate) fn enter(&self, shard: usize) -> Result<(), Reason> {
         let Count(count) = &self.counts[shard];
         count.fetch_add(1, Ordering::AcqRel);
@@ -43,25 +43,25 @@ impl<const SHARDS: usize> Gate<SHARDS> {
         }
     }
 
-    /// Counts out a call that was counted in under the same shard.
+    /// Counts out a call that entered under the same shard.
     pub(crate) fn leave(&self, shard: usize) {
         self.counts[shard].0.fetch_sub(1, Ordering::Release);
     }
 
-    /// Shuts the gate. The first reason stays.
+    /// Shuts the gate. The first reason is kept.
     pub(crate) fn shut(&self, reason: Reason) {
         let _ = self.shut.compare_exchange(0, reason, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// The reason for which it is shut.
+    /// The reason for which the gate is shut.
     pub(crate) fn reason(&self) -> Option<Reason> {
         Some(self.shut.load(Ordering::Acquire)).filter(|&reason| reason != 0)
     }
 
-    /// Calls that are inside under a shard. Once the gate is shut and this was zero, it has none for good; one that is being refused may
-    /// be counted for a moment.
+    /// Number of calls inside under a shard. Once the gate is shut and this was zero, no call enters again; a call
+    /// being refused may be counted for a moment.
     pub(crate) fn calls(&self, shard: usize) -> u64 {
-        // A change, not a load: see Order.
+        // A read-modify-write, not a load: see Order.
         self.counts[shard].0.fetch_add(0, Ordering::AcqRel)
     }
 }

@@ -1,8 +1,9 @@
-//! A level in bytes, and the highest it ever was.
+//! A level in bytes, and its maximum.
 //!
-//! Exact      the level moves in one atomic step, and the peak is the largest level that a step reached.
-//! Threads    a reader may see a level without its peak for a moment. A peak that starts anew is never left below the level:
-//!            whoever moves the level after `reset_peak` looked at it sees the new peak, and whoever did before is seen.
+//! Exact      the level changes in one atomic step, and the peak is the largest level reached by a step.
+//! Threads    a reader may briefly see a level without its peak. A reset never leaves the peak below the level: a
+//!            change after `reset_peak` read the level sees the new peak, and an earlier change is included in that
+//!            level.
 
 use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::{AcqRel, Relaxed};
@@ -19,7 +20,7 @@ impl Gauge {
         self.reached(self.level.fetch_add(bytes, AcqRel) + bytes);
     }
 
-    /// Raises the level unless it would pass `limit`.
+    /// Raises the level unless it would exceed `limit`.
     pub(crate) fn raise_within(&self, bytes: u64, limit: u64) -> bool {
         let grow = |level: u64| level.checked_add(bytes).filter(|&level| level <= limit);
         match self.level.fetch_update(AcqRel, Relaxed, grow) {
@@ -31,7 +32,7 @@ impl Gauge {
         }
     }
 
-    /// Most levels are below the peak: a load is enough then.
+    /// Most levels are below the peak, so a load is usually enough.
     fn reached(&self, level: u64) {
         if level > self.peak.load(Relaxed) {
             self.peak.fetch_max(level, Relaxed);
@@ -50,7 +51,7 @@ impl Gauge {
         ByteSize(self.peak.load(Relaxed))
     }
 
-    /// Starts a new peak at the level of now.
+    /// Resets the peak to the current level.
     pub(crate) fn reset_peak(&self) {
         self.peak.store(self.level.load(Relaxed), Relaxed);
         let level = self.level.fetch_add(0, AcqRel);

@@ -1,20 +1,22 @@
-//! Graphs: work that is captured instead of run, and what that means for memory.
+//! CUDA graphs: work that is captured instead of run, and its effect on memory.
 //!
-//!   Stream ─ begin capture ─► Active ─ end ─► None          work becomes nodes of a graph, run later, as often as it is launched
+//!   Stream ─ begin capture ─► Active ─ end ─► None       work becomes nodes of a graph, which runs at every launch
 //!                               └ a rule is broken ─► Invalidated ─ end ─► None, with an error
 //!
-//! Supported  telling whether a stream is captured; the memory that the driver keeps for graphs: `graph_memory`,
-//!            `trim_graph_memory`; allocation inside a capture through the C interface (`ffi`), from memory kept for the graph.
-//! Refused    everything else on a captured stream, with [`MemoryError::Capturing`]: work, allocations, waits, events, words and
-//!            waits of the host. A graph is replayed with the addresses and edges it was captured with, and the order kept here
-//!            (positions, uses of buffers) holds for one run. Refusing is before any driver call, so the capture goes on.
-//! Frees      of memory that a captured stream used are put off until the capture is over: inside, they would free it at every
-//!            replay. The next allocation or trim of the pool does them, or `MemoryPool::finish_frees`.
-//! Device     a wait for the whole device would break the capture, and is refused while one is known of.
-//! Threads    our poller, and every thread while it asks about an event of ours or waits for one, declare themselves harmless
-//!            (`thread_capture_mode`): that breaks no capture, of this thread or another.
-//! Memset     nodes made by hand do not take memory of a pool (S1.48): `check_memset_node` says so. A memset that is captured
-//!            from a stream does.
+//! Supported  detecting whether a stream is captured; the driver's memory for graphs: `graph_memory`,
+//!            `trim_graph_memory`; allocation inside a capture through the C interface (`ffi`), from memory kept for
+//!            the graph.
+//! Refused    everything else on a captured stream, with [`MemoryError::Capturing`]: work, allocations, waits, events,
+//!            words and host waits. A graph replays the captured addresses and edges, but the order maintained here
+//!            (positions, uses of buffers) holds for one run. The refusal precedes any driver call, so the capture
+//!            continues.
+//! Frees      of memory that a captured stream used are deferred until the capture ends: inside, they would free it at
+//!            every replay. The next allocation or trim of the pool performs them, or `MemoryPool::finish_frees`.
+//! Device     a wait for the whole device would break the capture, and is refused while a capture is known.
+//! Threads    the poller, and every thread during an event query or event wait, relax their capture mode
+//!            (`thread_capture_mode`), so that they break no capture, of this thread or another.
+//! Memset     nodes built by hand cannot use memory of a pool (S1.48): see `check_memset_node`. A memset captured from
+//!            a stream can.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -29,7 +31,7 @@ use crate::resource::RawAllocation;
 use crate::stream::{Stream, StreamId};
 use crate::units::ByteSize;
 
-/// What the driver holds for the graphs of a device: in a pool of its own, which no other pool's trim reaches.
+/// Memory the driver holds for the graphs of a device, in a separate pool that no other pool's trim affects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GraphMemory {
     /// Bytes that launched graphs use now.
@@ -40,7 +42,7 @@ pub struct GraphMemory {
     pub reserved_high: ByteSize,
 }
 
-/// What graphs of the device hold.
+/// Returns the memory held by graphs of the device.
 pub fn graph_memory(device: &Device) -> Result<GraphMemory> {
     device.alive()?;
     let get = |attribute| device.check(device.driver().graph_memory_attribute(device.id(), attribute)).map(ByteSize);
@@ -52,7 +54,7 @@ pub fn graph_memory(device: &Device) -> Result<GraphMemory> {
     })
 }
 
-/// Starts new watermarks at what graphs hold now.
+/// Resets the high watermarks to the current values.
 pub fn reset_graph_memory_high(device: &Device) -> Result<()> {
     device.alive()?;
     for high in [GraphMemoryAttribute::UsedHigh, GraphMemoryAttribute::ReservedHigh] {
@@ -61,17 +63,17 @@ pub fn reset_graph_memory_high(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Gives back to the system what no graph uses. Returns how much went.
+/// Frees unused graph memory to the system. Returns the bytes freed.
 pub fn trim_graph_memory(device: &Device) -> Result<ByteSize> {
     let before = graph_memory(device)?.reserved_current;
     device.check(device.driver().graph_memory_trim(device.id()))?;
     Ok(before.saturating_sub(graph_memory(device)?.reserved_current))
 }
 
-/// Whether a memset node made by hand may name these bytes.
+/// Checks whether a memset node built by hand may use these bytes.
 ///
 /// # Errors
-/// Not if they are from a pool of the driver's (S1.48): capture the memset from a stream instead.
+/// If they belong to a pool of the driver (S1.48): capture the memset from a stream instead.
 pub fn check_memset_node(view: &DeviceView) -> Result<()> {
     let device = view.device();
     device.alive()?;
@@ -88,7 +90,7 @@ pub fn check_memset_node(view: &DeviceView) -> Result<()> {
     }
 }
 
-/// A free that waits for the end of a capture.
+/// A free deferred to the end of a capture.
 #[derive(Debug)]
 struct Waiting {
     raw: RawAllocation,
@@ -97,7 +99,7 @@ struct Waiting {
     site: Site,
 }
 
-/// The frees of a pool that wait for the end of a capture.
+/// Deferred frees of a pool.
 #[derive(Debug, Default)]
 pub(crate) struct PutOff {
     waiting: Mutex<Vec<Waiting>>,
@@ -114,7 +116,7 @@ impl Drop for PutOff {
 }
 
 impl MemoryPool {
-    /// Frees `raw` behind `after`, on the stream `on`, once none of them is captured any more.
+    /// Frees `raw` behind `after`, on stream `on`, once none of these streams is captured any more.
     pub(crate) fn put_off(&self, raw: RawAllocation, after: Vec<Position>, on: StreamId, site: Site) {
         let list = &self.inner.put_off;
         let mut waiting = list.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,12 +124,12 @@ impl MemoryPool {
         list.count.store(waiting.len(), Ordering::Relaxed);
     }
 
-    /// How many frees wait for the end of a capture.
+    /// Number of frees deferred to the end of a capture.
     pub fn frees_put_off(&self) -> usize {
         self.inner.put_off.count.load(Ordering::Relaxed)
     }
 
-    /// Does the frees that waited for the end of a capture, where it has come. The device keeps their errors.
+    /// Performs deferred frees whose captures have ended. The device stores their errors.
     pub fn finish_frees(&self) {
         let list = &self.inner.put_off;
         if list.count.load(Ordering::Relaxed) == 0 {
@@ -163,14 +165,15 @@ impl MemoryPool {
 }
 
 impl Stream {
-    /// Whether what is submitted to the stream would run or become part of a graph. Costs a driver call where that can be.
+    /// Whether work submitted to the stream would run or become part of a graph. Costs a driver call if a capture is
+    /// possible.
     pub fn capture_status(&self) -> Result<CaptureStatus> {
         self.device().alive()?;
         self.device().capture_status_of(self.cell())
     }
 
-    /// A capture of one of our streams begins or has ended: whoever passes the raw handle to another library says so here,
-    /// and everything that cannot be captured is refused meanwhile. Streams of others are always asked.
+    /// Announces that a capture of this stream begins or has ended. Call it when passing the raw handle to another
+    /// library: calls that cannot be captured are refused meanwhile. External streams are always queried.
     pub fn expect_capture(&self, expected: bool) {
         if !self.is_external() {
             self.cell().may_capture.store(expected, Ordering::Relaxed);

@@ -1,15 +1,15 @@
-//! Gives the unused memory of a pool back once nobody has used the pool for a while.
+//! Trims a pool after it has been idle for some time.
 //!
-//!   use ends ─── no use begins, nothing is allocated or freed ───┤ the time is over ─► trim, once ─► asleep until the next use
+//!   use ends ─── no use begins, no allocation or free ───┤ the time is over ─► trim, once ─► asleep until the next use
 //!
-//! Why        a pool keeps what was freed, so that the next query need not ask the driver. Another process on the same device
-//!            would wait for that memory for ever.
-//! Kept       what is in use.
-//! Waits      only its own thread, for the device: no lock is held while the driver works. A use that begins in that moment
-//!            takes new memory.
-//! Thread     one for each pool, asleep unless there is something to wait for. It keeps neither pool nor process alive, and ends
-//!            with the `IdleTrim`.
-//! Clock      the system's, or one that a test moves; `look` is what the thread does each time.
+//! Why        a pool keeps freed memory, so that the next query need not allocate from the driver. Without a trim,
+//!            another process on the device could not use that memory.
+//! Kept       memory in use.
+//! Waits      only its own thread waits for the device, and it holds no lock meanwhile. A use that begins in that
+//!            moment allocates new memory.
+//! Thread     one per pool, asleep while there is nothing to do. It keeps neither pool nor process alive, and ends with
+//!            the `IdleTrim`.
+//! Clock      the system's, or one that a test sets; `look` is the thread's step.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -21,11 +21,11 @@ use crate::units::ByteSize;
 use crate::watch::Clock;
 
 struct State {
-    /// Uses that have begun and not ended.
+    /// Number of uses that have begun and not ended.
     uses: usize,
-    /// Since when nobody uses it. `None`: somebody does, or it was trimmed since.
+    /// Start of the idle time. `None` while a use is active, or after the pool was trimmed.
     idle_since: Option<Duration>,
-    /// Bytes ever allocated and ever freed, when somebody last looked.
+    /// Total bytes allocated and freed at the last check.
     moved: (u64, u64),
     has_thread: bool,
     stop: bool,
@@ -39,19 +39,19 @@ struct Shared {
     changed: Condvar,
 }
 
-/// What there is to do.
+/// Next action of the thread.
 enum Next {
-    /// Nothing, until a use has ended.
+    /// Sleep until a use has ended.
     Sleep,
-    /// Look again then.
+    /// Check again after this time.
     Wait(Duration),
     Trim(MemoryPool),
     End,
 }
 
-/// Trims a pool that nobody has used for a while, for as long as it lives.
+/// Trims a pool whenever it has been idle for a given time.
 pub struct IdleTrim {
-    /// `None`: never.
+    /// `None`: never trims.
     shared: Option<Arc<Shared>>,
 }
 
@@ -66,7 +66,7 @@ impl IdleTrim {
         IdleTrim { shared: after.map(shared) }
     }
 
-    /// Somebody uses the pool from now on.
+    /// Marks the begin of a use.
     pub fn begin(&self) {
         let Some(shared) = &self.shared else { return };
         let mut state = shared.state();
@@ -74,19 +74,19 @@ impl IdleTrim {
         state.idle_since = None;
     }
 
-    /// A use has ended.
+    /// Marks the end of a use.
     pub fn end(&self) {
         if let Some(shared) = &self.shared
             && shared.ended()
         {
             let ours = Arc::clone(shared);
-            // Without a thread the pool keeps its memory, as it would without this.
+            // If the thread cannot be started, the pool keeps its memory.
             let thread = std::thread::Builder::new().name("millpond-idle".into()).spawn(move || ours.run());
             shared.state().has_thread = thread.is_ok();
         }
     }
 
-    /// Trims if it is time. Returns how much went back. For tests that move the clock.
+    /// Trims if it is due. Returns the bytes freed. For tests that set the clock.
     pub fn look(&self) -> Option<ByteSize> {
         let shared = self.shared.as_ref()?;
         let next = shared.next(&mut shared.state());
@@ -108,7 +108,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes the end of a use. True if there is no thread yet that would see it.
+    /// Records the end of a use. True if the thread has yet to be started.
     fn ended(&self) -> bool {
         let mut state = self.state();
         state.uses = state.uses.saturating_sub(1);
@@ -161,7 +161,7 @@ fn trim(pool: &MemoryPool) -> ByteSize {
             tracing::debug!(%bytes, "an idle pool was trimmed");
             bytes
         }
-        // Shared with other processes, it keeps everything; a lost device has nothing to give.
+        // A shared pool keeps all its memory; a lost device has none to free.
         Err(MemoryError::PoolRule { .. } | MemoryError::DeviceLost { .. }) => ByteSize::ZERO,
         Err(error) => {
             tracing::warn!(%error, "an idle pool was not trimmed");

@@ -1,14 +1,15 @@
-//! Assembled kernels on disk: what one process has assembled the next one loads.
+//! Cache of assembled kernels on disk, shared by successive processes.
 //!
 //!   PTX ─► key ─┬─ file ─ whole? ours? ─► code ─► module          nothing is assembled
 //!               └─ none ─► driver assembles ─► code ─► module, and a file written beside and renamed
 //!
-//! Key      the PTX, the device's kind and compute capability, and the driver's build. Another driver finds nothing, and writes files of its own.
-//! Folder   belongs to this user and is closed to others; a folder that is not so is refused. What lies in it is trusted no further than
-//!          its checksum: a file that is cut, changed or of another kind is assembled anew and written again.
-//! Size     bounded: the files that were used longest ago go first. Processes may share a folder; a crash leaves a file under a
-//!          temporary name, which goes when the folder is opened an hour later.
-//! Errors   of the disk cost time, never a query: code that cannot be kept is assembled again in the next process.
+//! Key      the PTX, the device's name and compute capability, and the driver's build. Another driver has separate
+//!          files.
+//! Folder   owned by this user and inaccessible to others; any other folder is refused. A file is trusted only if its
+//!          checksum matches: a truncated, changed or foreign file is reassembled and rewritten.
+//! Size     bounded: the least recently used files are removed first. Processes may share a folder. A crash leaves a
+//!          file with a temporary name, which is removed when the folder is opened an hour or more later.
+//! Errors   of the disk cost time, never a query: code that cannot be stored is assembled again in the next process.
 
 use std::fs::{self, DirBuilder, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -22,16 +23,16 @@ use sha2::{Digest, Sha256};
 use crate::device::DeviceLimits;
 use crate::units::ByteSize;
 
-/// How files begin; the last byte counts forms of them.
+/// First bytes of a file; the last byte is the format version.
 const MAGIC: &[u8; 16] = b"millpond kernel\x01";
 const HASH_BYTES: usize = 32;
 const SUFFIX: &str = "kernel";
-/// Who writes a file under a temporary name has finished by then, or never will.
+/// Age after which a temporary file counts as abandoned.
 const LEFT_BEHIND: Duration = Duration::from_secs(3600);
-/// A file is marked as used when it was not for so long: reading alone should not write.
+/// Minimum interval between updates of a file's use time, so that reads rarely write.
 const USED_AGAIN: Duration = Duration::from_secs(3600);
 
-/// What a cache has done in this process.
+/// Work of a cache in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct KernelCacheStatistics {
     /// Modules loaded from files.
@@ -40,7 +41,7 @@ pub struct KernelCacheStatistics {
     pub assembled: u64,
     /// Files written.
     pub written: u64,
-    /// Files that were not whole, or that the driver refused.
+    /// Files that were incomplete, or that the driver refused.
     pub refused: u64,
 }
 
@@ -49,7 +50,7 @@ pub struct KernelCacheStatistics {
 pub struct KernelCache {
     folder: PathBuf,
     most: ByteSize,
-    /// Bytes of the files, as far as this process knows.
+    /// Total bytes of the files, as far as this process knows.
     bytes: AtomicU64,
     pub(crate) read: AtomicU64,
     pub(crate) assembled: AtomicU64,
@@ -57,7 +58,7 @@ pub struct KernelCache {
     refused: AtomicU64,
 }
 
-/// Which code a file holds.
+/// Hash that identifies the code in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key([u8; HASH_BYTES]);
 
@@ -79,14 +80,14 @@ impl Key {
 }
 
 impl KernelCache {
-    /// Opens a folder, made when missing, for files of at most `most` bytes together.
+    /// Opens a folder, created if missing, for files of at most `most` bytes in total.
     ///
     /// # Errors
-    /// The folder cannot be made or read, belongs to another user, or is open to others.
+    /// The folder cannot be created or read, belongs to another user, or is accessible to others.
     pub fn open(folder: &Path, most: ByteSize) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let found = fs::symlink_metadata(folder)?;
-        // The folder of this process, whose owner is the user it runs as.
+        // The owner of this process's `/proc` folder is the user it runs as.
         let user = fs::metadata("/proc/self")?.uid();
         let refused = |why: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         if !found.is_dir() {
@@ -134,7 +135,7 @@ impl KernelCache {
         self.folder.join(format!("{}.{SUFFIX}", key.hex()))
     }
 
-    /// The code of a key, if its file is whole.
+    /// The code of a key, if its file is intact.
     pub(crate) fn get(&self, key: Key) -> Option<Vec<u8>> {
         let path = self.path(key);
         let mut file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(&path).ok()?;
@@ -150,13 +151,13 @@ impl KernelCache {
         code
     }
 
-    /// Forgets a file that is of no use.
+    /// Removes a file whose code is unusable.
     pub(crate) fn refuse(&self, key: Key) {
         self.refused.fetch_add(1, Ordering::Relaxed);
         let _ = fs::remove_file(self.path(key));
     }
 
-    /// Keeps code; where the disk does not let it, it is assembled again next time.
+    /// Stores code; on a disk error it is assembled again next time.
     pub(crate) fn put(&self, key: Key, code: &[u8]) {
         let len = (MAGIC.len() + 2 * HASH_BYTES + code.len()) as u64;
         if len > self.most.as_u64() {
@@ -176,7 +177,7 @@ impl KernelCache {
         }
     }
 
-    /// Writes a file under a temporary name that nobody else has, whoever shares the folder, and renames it.
+    /// Writes a file under a unique temporary name and renames it.
     fn write(&self, key: Key, code: &[u8]) -> io::Result<()> {
         let mut file = tempfile::Builder::new()
             .prefix(&format!("{}.", key.hex()))
@@ -187,13 +188,13 @@ impl KernelCache {
         file.write_all(&key.0)?;
         file.write_all(&Sha256::digest(code))?;
         file.write_all(code)?;
-        // A file that has its name has its bytes, also after a crash of the machine.
+        // A file with its final name is complete, even after a crash of the machine.
         file.as_file().sync_data()?;
         file.persist(self.path(key)).map_err(|error| error.error)?;
         Ok(())
     }
 
-    /// Files of the folder, with what the system says of them.
+    /// Files of the folder for which `of` holds, with their metadata.
     fn files(&self, of: impl Fn(&Path) -> bool) -> io::Result<Vec<(PathBuf, Metadata)>> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
@@ -208,7 +209,7 @@ impl KernelCache {
         Ok(files)
     }
 
-    /// Removes files that were used longest ago until there is room for `more` bytes and a quarter of the bound.
+    /// Removes the least recently used files until there is space for `more` bytes and a quarter of the bound.
     fn make_room(&self, more: u64) {
         let Ok(mut files) = self.files(|path| path.extension().is_some_and(|suffix| suffix == SUFFIX)) else { return };
         let mut bytes: u64 = files.iter().map(|(_, found)| found.len()).sum();
@@ -228,7 +229,7 @@ impl KernelCache {
     }
 }
 
-/// The code in a file's bytes, if they are whole and the key's.
+/// The code in a file's bytes, if they are intact and match the key.
 fn code_of(bytes: &[u8], key: Key) -> Option<&[u8]> {
     let rest = bytes.strip_prefix(MAGIC)?.strip_prefix(&key.0)?;
     let (hash, code) = rest.split_first_chunk::<HASH_BYTES>()?;
@@ -239,7 +240,7 @@ fn is_temporary(path: &Path) -> bool {
     path.extension().is_some_and(|suffix| suffix == "tmp")
 }
 
-/// Since a file was written or used; none for one of the future.
+/// Time since a file was written or used; zero for a time in the future.
 fn age(found: &Metadata) -> Duration {
     found.modified().ok().and_then(|then| then.elapsed().ok()).unwrap_or_default()
 }

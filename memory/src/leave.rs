@@ -1,14 +1,15 @@
-//! The end of a process that uses CUDA's driver: devices close, then no call reaches the driver any more.
+//! Shutdown of CUDA's driver in this process: devices close, then no call reaches the driver any more.
 //!
-//!   leave(within) ─► work beside queries begins nothing new ─► devices close, as their last handles go ─┬─► calls are refused, and ─► Left
-//!                                                    └────── the time is over ────────────────────────┘   those under way end
+//!   leave(within) ─► no new background work ─► devices close, with their last handles ─┬─► calls refused, ─► Left
+//!                                               └────── the time is over ──────────────┘   active ones end
 //!
-//! Who        a program that ends by itself: it drops its sessions, its pools and its runtime, and calls this last.
-//! Without    any exit handler of ours shuts the driver (`driver::cuda::leaving`), before the driver's own run. So a program that forgets to
-//!            drop, exits on one thread while others query, or panics, calls no driver that has gone. What it holds is left behind.
-//! After      every call of the driver is refused with `DriverCode::DEINITIALIZED`: devices are lost, drops do nothing, and threads that wait
-//!            for a device end in an error.
-//! Simulated  devices are not waited for: no handler of a process takes them away.
+//! Callers    a program that exits normally: it drops its sessions, pools and runtime, and calls this last.
+//! Without    this call, an exit handler of this crate shuts the driver (`driver::cuda::leaving`) before the driver's
+//!            own handler runs. So a program that does not drop everything, exits while other threads query, or panics,
+//!            never calls a driver that is gone. Its resources are left behind.
+//! After      every driver call is refused with `DriverCode::DEINITIALIZED`: devices are lost, drops do nothing, and
+//!            threads that wait for a device end with an error.
+//! Simulated  devices are not waited for: no exit handler destroys them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,7 +21,7 @@ use crate::driver::cuda;
 pub use crate::driver::cuda::exit_at_once;
 
 static LEAVING: AtomicBool = AtomicBool::new(false);
-/// Devices of CUDA that are open.
+/// Number of open CUDA devices.
 static OPEN: Mutex<usize> = Mutex::new(0);
 static CLOSED: Condvar = Condvar::new();
 
@@ -28,16 +29,17 @@ fn open() -> MutexGuard<'static, usize> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What was left behind.
+/// Resources left behind by [`leave`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Left {
-    /// Devices that were still in use.
+    /// Number of devices still in use.
     pub devices: usize,
-    /// Calls that were still inside the driver. Its exit handlers may meet them: [`exit_at_once`] does without.
+    /// Number of calls still inside the driver. Its exit handlers may conflict with them; [`exit_at_once`] skips the
+    /// handlers.
     pub calls: u64,
 }
 
-/// Closes CUDA's driver for this process, for good. Each of the two waits takes at most `within`.
+/// Closes CUDA's driver for this process permanently. Each of the two waits takes at most `within`.
 pub fn leave(within: Duration) -> Left {
     LEAVING.store(true, Ordering::Relaxed);
     let began = Instant::now();
@@ -50,7 +52,7 @@ pub fn leave(within: Duration) -> Left {
     Left { devices, calls: cuda::shut(within) }
 }
 
-/// True from the begin of [`leave`] on, and while the process exits: work that no query waits for is not begun.
+/// True from the start of [`leave`], and while the process exits: no background work is started.
 pub fn is_leaving() -> bool {
     LEAVING.load(Ordering::Relaxed) || cuda::is_shut()
 }

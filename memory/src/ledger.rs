@@ -1,14 +1,15 @@
-//! What a pool has handed out, and what of it is on its way back.
+//! Bytes that a pool has handed out, and bytes whose free is pending.
 //!
-//!   take ──► live ── freed at position p ──► pending(p) ── the host saw p ──────────────────► free for everyone
-//!     ▲                                          └──────── a stream that comes after p ─────► live again, for that stream
+//!   take ──► live ── freed at position p ──► pending(p) ── the host saw p ────────────────► free for all streams
+//!     ▲                                          └──────── a stream ordered after p ────► live again, for that stream
 //!     └── at most: live + pending ≤ limit
 //!
-//! Exact      whatever order the device runs in, bytes in use at one time stay within the limit: a free counts for everyone
-//!            once it is reached, and before that only for who is ordered after it. (The driver may give that one other
-//!            bytes than the freed ones; what it reserves can be more.)
-//! Pending    kept per stream, a bounded number of entries: neighbours merge behind the later position.
-//! Threads    the limit is one atomic step; the entries are behind a lock per group of streams, held for list work.
+//! Exact      in any execution order, bytes in use at one time stay within the limit: a free counts for all streams
+//!            once the device has reached it, and before that only for streams ordered after it. (The driver may serve
+//!            such a stream with other bytes than the freed ones; its reservation can be larger.)
+//! Pending    per stream, a bounded number of entries: neighbors merge behind the later position.
+//! Threads    the limit is one atomic step; the entries are behind a lock per group of streams, held for list
+//!            operations.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -23,14 +24,14 @@ use crate::units::ByteSize;
 
 const SHARDS: usize = 16;
 
-/// Entries of a stream before neighbours merge.
+/// Maximum number of entries per stream before neighbors merge.
 const MOST_ENTRIES: usize = 128;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     seq: u64,
     bytes: u64,
-    /// Bytes that the whole pool had freed before: the order in which they are waited for.
+    /// Bytes freed by the whole pool before this entry: defines the order of waits.
     stamp: u64,
 }
 
@@ -43,7 +44,7 @@ struct Lane {
 impl Lane {
     fn push(&mut self, entry: Entry) {
         match self.entries.back() {
-            // Threads that free on one stream may come here in another order than they submitted.
+            // Threads that free on one stream may arrive here in another order than they submitted.
             Some(last) if last.seq > entry.seq => {
                 let place = self.entries.partition_point(|other| other.seq <= entry.seq);
                 self.entries.insert(place, entry);
@@ -60,7 +61,7 @@ impl Lane {
         }
     }
 
-    /// Removes what `passed` says is over, and returns how many bytes that is.
+    /// Removes entries that `passed` accepts, and returns their bytes.
     fn retire(&mut self, passed: impl Fn(Position) -> bool) -> u64 {
         let mut bytes = 0;
         while let Some(entry) = self.entries.front() {
@@ -74,7 +75,7 @@ impl Lane {
     }
 }
 
-/// Bytes that were taken: new ones, and ones that were pending.
+/// Bytes taken: fresh ones, and pending ones that are reused.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     fresh: u64,
@@ -83,11 +84,11 @@ pub(crate) struct Taken {
 
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// Handed out and not freed.
+    /// Bytes handed out and not freed.
     used: Gauge,
-    /// Freed, and not known to be reached.
+    /// Bytes freed, but not known to be reached by the device.
     pending: Gauge,
-    /// Both together: what the limit is about.
+    /// Sum of both, which the limit bounds.
     held: AtomicU64,
     allocated_total: AtomicU64,
     freed_total: AtomicU64,
@@ -140,7 +141,7 @@ impl Ledger {
         self.held.fetch_update(Relaxed, Relaxed, grow).is_ok()
     }
 
-    /// Takes `bytes` that are free for everyone.
+    /// Takes `bytes` that are free for all streams.
     pub(crate) fn take(&self, bytes: u64, limit: u64) -> bool {
         if !self.hold(bytes, limit) {
             return false;
@@ -149,8 +150,8 @@ impl Ledger {
         true
     }
 
-    /// Takes `bytes`, first of those that are pending at positions which `after` says come before their use: those of `own`
-    /// mostly, so that a stream which allocates and frees at the limit looks no further.
+    /// Takes `bytes`, preferably pending ones at positions that `after` accepts, starting with those of `own`: a stream
+    /// that allocates and frees at the limit searches no further.
     pub(crate) fn take_after(
         &self,
         bytes: u64,
@@ -205,13 +206,13 @@ impl Ledger {
         }
     }
 
-    /// Undoes a `take` whose allocation failed.
+    /// Reverts a `take` whose allocation failed.
     pub(crate) fn undo(&self, bytes: u64) {
         self.used.lower(bytes);
         self.held.fetch_sub(bytes, Relaxed);
     }
 
-    /// Undoes a `take_after` whose allocation failed.
+    /// Reverts a `take_after` whose allocation failed.
     pub(crate) fn undo_taken(&self, taken: Taken) {
         let reused: u64 = taken.reused.iter().map(|(_, entry)| entry.bytes).sum();
         self.pending.raise(reused);
@@ -220,12 +221,12 @@ impl Ledger {
         self.held.fetch_sub(taken.fresh, Relaxed);
     }
 
-    /// The allocation succeeded.
+    /// Counts a successful allocation.
     pub(crate) fn allocated(&self, bytes: u64) {
         self.allocated_total.fetch_add(bytes, Relaxed);
     }
 
-    /// A free was submitted, which the device will come to by `position`.
+    /// Counts a submitted free that the device reaches by `position`.
     pub(crate) fn freed(&self, bytes: u64, position: Position) {
         self.pending.raise(bytes);
         self.used.lower(bytes);
@@ -233,12 +234,12 @@ impl Ledger {
         self.push(position.stream, Entry { seq: position.seq, bytes, stamp });
     }
 
-    /// Bytes that are gone without a free.
+    /// Counts bytes that are lost without a free.
     pub(crate) fn gone(&self, bytes: u64) {
         self.undo(bytes);
     }
 
-    /// Frees for everyone what the host saw reached. Returns how many bytes.
+    /// Releases pending bytes that the host saw reached to all streams. Returns their number.
     pub(crate) fn retire(&self, device: &Device) -> u64 {
         self.retire_if(|position| device.host_is_after(position))
     }
@@ -254,7 +255,7 @@ impl Ledger {
         bytes
     }
 
-    /// Where the oldest free is that is not reached.
+    /// Position of the oldest free that is not yet reached.
     pub(crate) fn oldest(&self) -> Option<Position> {
         let mut oldest: Option<(u64, Position)> = None;
         for shard in &self.shards {

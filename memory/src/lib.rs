@@ -4,24 +4,24 @@
 //!   Device ─► Stream, StreamPool       queues of a device, and positions in them
 //!          ─► MemoryPool               a limit, counts, and what to do when memory runs out
 //!               └─► adaptors ─► Strategy: cuda · cuda_async_default · cuda_async · caching · arena · binning
-//!          ─► DeviceBuffer ─► views    memory that knows who uses it: waits are inserted, frees come last
-//!          ─► PinnedPool ─► Pending    copies to and from the host, and what is still on its way
-//!          ─► Module ─► Kernel         PTX, loaded; a launch names the buffers it touches
+//!          ─► DeviceBuffer ─► views    memory that records its uses: waits are inserted, frees are ordered last
+//!          ─► PinnedPool ─► Pending    copies to and from the host, and results in flight
+//!          ─► Module ─► Kernel         loaded PTX; a launch names the buffers it accesses
 //!   ──────────────────────────────────────────────────────────────────────────────────────────────────────
-//!   trait Driver ├── CudaDriver        libcuda, opened at run time: nothing to link, nothing to install but the driver
-//!                └── SimDriver         interprets the same PTX without a GPU, and checks memory and order while it does
+//!   trait Driver ├── CudaDriver        libcuda, opened at run time: nothing to link, only the driver to install
+//!                └── SimDriver         interprets the same PTX without a GPU, and checks memory and order
 //! ```
 //!
-//! *Order*   Whoever uses a buffer on another stream than the last user gets the waits that takes, on the device, and no more:
+//! *Order*   A buffer's use on another stream inserts the device-side waits that it requires, and no others:
 //!           a wait that is already implied makes no call. \
 //! *Waits*   The host waits where the code says `.await`, `wait` or `synchronize`, and nowhere else. \
-//! *Errors*  [`MemoryError`], one enum for all of it: it names what could not be done, with which values, and what to try. \
-//! *Drop*    frees in stream order, never panics, and leaks with a report where an order cannot be made. \
-//! *Threads* Everything but a guard is `Send` and `Sync`.
+//! *Errors*  [`MemoryError`], one enum for the whole crate: it names the failed action, its values, and a remedy. \
+//! *Drop*    frees in stream order, never panics, and leaks with a report if no order can be established. \
+//! *Threads* Everything except guards is `Send` and `Sync`.
 //!
 //! The examples below run on the simulated device, as every test of this crate does; with
-//! [`CudaDriver::open`](driver::CudaDriver::open) in the first line they run on a GPU. `examples/whole_layer.rs` is all of them
-//! together, on whichever there is.
+//! [`CudaDriver::open`](driver::CudaDriver::open) in the first line they run on a GPU. `examples/whole_layer.rs`
+//! combines them and runs on either.
 //!
 //! # A device, a pool, a buffer
 //!
@@ -35,14 +35,14 @@
 //!
 //! let buffer = DeviceBuffer::zeroed(1000, &stream, &pool)?;
 //! assert_eq!(pool.used_bytes(), ByteSize(1024)); // padded to 256 bytes, and the padding is zeroed
-//! drop(buffer); // freed in stream order; nobody waits
+//! drop(buffer); // freed in stream order; no thread waits
 //! assert_eq!((pool.used_bytes(), pool.peak_bytes()), (ByteSize::ZERO, ByteSize(1024)));
 //! # Ok::<(), millpond_memory::MemoryError>(())
 //! ```
 //!
-//! # Handed from stream to stream
+//! # Use on several streams
 //!
-//! A buffer knows its last write and its readers. Using it on another stream inserts the wait, once:
+//! A buffer records its last write and its readers. Using it on another stream inserts the wait, once:
 //!
 //! ```
 //! # use millpond_memory::driver::sim::SimDriver;
@@ -57,15 +57,15 @@
 //! prices.copy_to(&copy, &reader)?; // `reader` waits for the fill, on the device
 //! drop(prices); // freed behind the copy
 //!
-//! // Another wait for the same is implied already: no call reaches the driver.
+//! // A repeated wait is already implied: no call reaches the driver.
 //! assert_eq!(reader.wait_for(writer.position())?, Waited::Elided);
 //! # Ok::<(), millpond_memory::MemoryError>(())
 //! ```
 //!
-//! # Results that are on their way
+//! # Results in flight
 //!
-//! A copy home is a [`Pending`]: a future, and for tools also something to wait for. Dropped early it leaves no copy behind
-//! that writes into memory of somebody else.
+//! A copy to the host returns a [`Pending`]: a future that tools can also wait for. If it is dropped early, the copy's
+//! destination stays reserved until the copy has finished.
 //!
 //! ```
 //! # use millpond_memory::driver::sim::SimDriver;
@@ -82,7 +82,7 @@
 //!
 //! # Strategies and adaptors
 //!
-//! Where memory comes from is a choice that is measured, not a type parameter; what is put around it stacks:
+//! The source of memory is a measured choice, not a type parameter; adaptors wrap it and stack:
 //!
 //! ```
 //! # use millpond_memory::driver::sim::SimDriver;
@@ -100,15 +100,15 @@
 //! let pool = MemoryPool::builder(&device).resource(tracked.clone()).build()?;
 //!
 //! let buffer = DeviceBuffer::new(1 << 20, &stream, &pool)?;
-//! assert_eq!(tracked.outstanding().len(), 1); // with the place in the source that asked for it
+//! assert_eq!(tracked.outstanding().len(), 1); // with the source location that requested it
 //! assert!(DeviceBuffer::new(16 << 20, &stream, &pool).is_err_and(|error| error.is_out_of_memory()));
 //! # Ok::<(), millpond_memory::MemoryError>(())
 //! ```
 //!
 //! # When memory runs out
 //!
-//! Before an allocation fails, frees that the device has not come to are waited for, unused memory is given back, and whoever
-//! holds memory that is not needed now is asked for it:
+//! Before an allocation fails, the pool waits for pending frees, trims unused memory, and calls callbacks that can free
+//! memory not needed now:
 //!
 //! ```
 //! # use millpond_memory::driver::sim::SimDriver;
@@ -127,18 +127,18 @@
 //!     OomAction::Retry
 //! });
 //!
-//! let needed = DeviceBuffer::new(2 << 20, &stream, &pool)?; // the cache went instead
+//! let needed = DeviceBuffer::new(2 << 20, &stream, &pool)?; // the cache was freed instead
 //! assert!(cache.lock().expect("not poisoned").is_empty());
 //!
 //! let error = DeviceBuffer::new(3 << 20, &stream, &pool).unwrap_err();
-//! assert!(error.is_out_of_memory()); // names who holds what, and the option to change
+//! assert!(error.is_out_of_memory()); // names the holders, and the option to change
 //! # Ok::<(), millpond_memory::MemoryError>(())
 //! ```
 //!
-//! # Mistakes are found, not met
+//! # Ordering errors are detected
 //!
-//! The simulated device runs work late, in any order that events allow, and reports what is not ordered: on every run that
-//! submits the two pieces of work, whatever the timing. Below, something goes past the buffer's own order:
+//! The simulated device delays work, in any order that events allow, and reports unordered accesses: in every run that
+//! submits both pieces of work, whatever the timing. The example bypasses the buffer's own order:
 //!
 //! ```
 //! # use millpond_memory::driver::sim::SimDriver;
@@ -154,11 +154,11 @@
 //! // The driver's own fill, on a stream that has not waited:
 //! b.submit(|driver, b| driver.fill(address, 2, 256, b, Location::caller()))?;
 //! driver.settle().ok();
-//! assert!(!driver.take_findings().is_empty()); // both streams, both places in the source, and the seed
+//! assert!(!driver.take_findings().is_empty()); // both streams, both source locations, and the seed
 //! # Ok::<(), millpond_memory::MemoryError>(())
 //! ```
 //!
-//! `docs/memory.md` says which strategy is for what, lists the options, and has the figures.
+//! `docs/memory.md` recommends a strategy per use case, lists the options, and has the measurements.
 
 #![deny(unsafe_code)]
 

@@ -1,11 +1,11 @@
-//! Kernels on a device: PTX loaded once, kernels found by name.
+//! Kernels on a device: PTX is loaded once, kernels are found by name.
 //!
 //!   device.load_module(ptx)?.kernel("filter_i64")? ──► kernels::launch::Launch
 //!
-//! Kept       assembled code, where the device has a folder for it: see `kernel_cache`.
-//! Lifetime   a kernel keeps its module; a module whose last kernel is dropped is unloaded when the device is past its
-//!            last launch, and until then kept by the poller.
-//! Errors     PTX that the driver refuses: its log, in the error.
+//! Kept       assembled code, if the device has a folder for it: see `kernel_cache`.
+//! Lifetime   a kernel keeps its module alive. When its last handle is dropped, a module is kept by the poller until
+//!            the device is past its last launch, and then unloaded.
+//! Errors     PTX that the driver refuses: the error contains its log.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -40,7 +40,7 @@ struct ModuleInner {
     /// `None` only while it is dropped.
     loaded: Option<Arc<Loaded>>,
     kernels: Vec<String>,
-    /// The newest launch on each stream.
+    /// Newest launch on each stream.
     launches: Mutex<Vec<Position>>,
 }
 
@@ -55,14 +55,14 @@ impl Drop for ModuleInner {
         let Some(loaded) = self.loaded.take() else { return };
         let device = loaded.device.clone();
         let launches = std::mem::take(self.launches.get_mut().unwrap_or_else(PoisonError::into_inner));
-        // Each stream that ran a kernel keeps the module until it is past it.
+        // Each stream that ran a kernel keeps the module until it is past the launch.
         for position in launches {
             let event = device
                 .stream_cell(position.stream)
                 .and_then(|cell| Stream::of(&device, cell, device.scope().clone()).event_behind(position));
             match event {
                 Ok(event) => drop(Pending::behind(event, Arc::clone(&loaded))),
-                // A lost device keeps what it has; without an event the host waits instead.
+                // A lost device keeps its resources; without an event the host waits instead.
                 Err(_) if device.is_lost() || device.wait_without_event(position).is_ok() => {}
                 Err(error) => {
                     std::mem::forget(Arc::clone(&loaded));
@@ -96,7 +96,7 @@ impl Module {
         Module { inner: Arc::new(inner) }
     }
 
-    /// Loads PTX whose assembled code is on disk; `None` where it is not, and nothing is assembled.
+    /// Loads PTX if its assembled code is on disk; otherwise returns `None` without assembling.
     pub(crate) fn load_kept(device: &Device, ptx: &str) -> Result<Option<Self>> {
         device.alive()?;
         let Some(cache) = device.kernel_cache() else { return Ok(None) };
@@ -111,7 +111,7 @@ impl Module {
     /// Finds a kernel.
     ///
     /// # Errors
-    /// [`MemoryError::NoSuchKernel`] with the names there are.
+    /// [`MemoryError::NoSuchKernel`], with the names of the module's kernels.
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         let Loaded { device, handle } = self.inner.loaded();
         device.alive()?;
@@ -128,7 +128,7 @@ impl Module {
     }
 }
 
-/// Loads what an earlier process has assembled, or assembles it and keeps it.
+/// Loads code that an earlier process assembled, or assembles it and stores it.
 fn load_kept(device: &Device, cache: &KernelCache, ptx: &str) -> Result<ModuleHandle> {
     let (driver, id) = (device.driver(), device.id());
     let key = Key::of(ptx, device.limits(), &driver.build());
@@ -142,11 +142,11 @@ fn load_kept(device: &Device, cache: &KernelCache, ptx: &str) -> Result<ModuleHa
         cache.put(key, &code);
         return Ok(handle);
     }
-    // What the driver says of the text itself, or it does without code of its own.
+    // Reports the driver's error for the text itself, or loads it where the driver cannot return code.
     device.check(driver.module_load(id, ptx))
 }
 
-/// The code of a file, loaded; what the driver refuses is forgotten.
+/// Loads the code of a file; a file that the driver refuses is removed.
 fn read_kept(device: &Device, cache: &KernelCache, key: Key) -> Option<ModuleHandle> {
     let code = cache.get(key)?;
     match device.driver().module_load_code(device.id(), &code) {
@@ -167,7 +167,7 @@ impl fmt::Debug for Module {
     }
 }
 
-/// Names behind `.entry`, as the text has them.
+/// Names after `.entry` in the PTX text.
 fn entry_names(ptx: &str) -> Vec<String> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '%');
     ptx.split(".entry")
@@ -177,7 +177,7 @@ fn entry_names(ptx: &str) -> Vec<String> {
         .collect()
 }
 
-/// What a kernel needs of a multiprocessor.
+/// Resources that a kernel needs on a multiprocessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelAttributes {
     pub registers: u32,
@@ -194,7 +194,7 @@ struct KernelInner {
     attributes: OnceLock<KernelAttributes>,
 }
 
-/// A kernel, ready to be launched.
+/// A kernel, ready to launch.
 #[derive(Clone)]
 pub struct Kernel {
     inner: Arc<KernelInner>,
@@ -213,7 +213,7 @@ impl Kernel {
         self.inner.function
     }
 
-    /// Its parameters, where the driver can tell.
+    /// Its parameters, if the driver can report them.
     pub fn params(&self) -> Option<&[ParamLayout]> {
         self.inner.params.as_deref()
     }
@@ -236,26 +236,26 @@ impl Kernel {
         Ok(*self.inner.attributes.get_or_init(|| attributes))
     }
 
-    /// Lets launches ask for up to `bytes` of dynamic shared memory (48 KiB without this).
+    /// Allows launches with up to `bytes` of dynamic shared memory (48 KiB without this).
     pub fn allow_shared(&self, bytes: u32) -> Result<()> {
         let device = self.device();
         device.alive()?;
         device.check(device.driver().function_set_max_dynamic_shared(self.function(), bytes))
     }
 
-    /// How many thread blocks fit on one multiprocessor at once.
+    /// Number of thread blocks that fit on one multiprocessor at once.
     pub fn occupancy(&self, block_threads: u32, shared_bytes: u32) -> Result<u32> {
         let device = self.device();
         device.alive()?;
         device.check(device.driver().occupancy(self.function(), block_threads, shared_bytes))
     }
 
-    /// Thread blocks of a grid that fills the device once.
+    /// Number of thread blocks of a grid that fills the device once.
     pub fn persistent_blocks(&self, block_threads: u32, shared_bytes: u32) -> Result<u32> {
         Ok(self.occupancy(block_threads, shared_bytes)?.max(1) * self.device().limits().multiprocessors.max(1))
     }
 
-    /// A launch was submitted; the module stays loaded until the device is past it. Counts it.
+    /// Counts a submitted launch; the module stays loaded until the device is past it.
     pub fn launched(&self, stream: &Stream, position: Position) {
         stream.scope().count(|c| &c.launches);
         let mut launches = self.inner.module.inner.launches.lock().unwrap_or_else(PoisonError::into_inner);

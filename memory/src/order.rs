@@ -1,4 +1,4 @@
-//! Which work is already ordered after which: the algebra that saves driver calls.
+//! Tracks which work is already ordered after which, to save driver calls.
 //!
 //!   stream A   1 ─ 2 ─ 3 ─(event)            B waits for A·2: takes the event behind A·3, joins its whole clock
 //!                         ╲
@@ -6,10 +6,10 @@
 //!                                  ╲
 //!   stream C   ─────────────────── wait      C waits for B·3: C's clock A=3 B=3, so waiting for A·1 costs nothing now
 //!
-//! Clock      of a stream: for each stream, the newest position this one is ordered after. Joined by maximum.
-//! Elision    `wait_for(p)` makes no driver call if the clock, or what the host saw complete, covers `p`.
-//! A wait     is work of its stream as well: who then waits for that stream waits for what it waited for.
-//! Events     are immutable once taken; a short ring keeps the newest ones of each stream, so that waits share them.
+//! Clock      of a stream: for each stream, the newest position that this one is ordered after. Joined by maximum.
+//! Elision    `wait_for(p)` makes no driver call if the clock, or the work the host saw complete, covers `p`.
+//! A wait     is work of its stream as well: a later wait for that stream includes everything it waited for.
+//! Events     are immutable once recorded; a short ring keeps the newest ones of each stream, so that waits share them.
 //! Locks      one stream's at a time, held across the driver call that it orders; never two at once.
 
 use std::collections::VecDeque;
@@ -34,7 +34,7 @@ impl Position {
     }
 }
 
-/// What a wait cost.
+/// Cost of a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Waited {
     /// Already implied: no driver call.
@@ -42,7 +42,7 @@ pub enum Waited {
     Inserted,
 }
 
-/// For each stream of a device, how far. Streams beyond the end are at 0.
+/// Newest position per stream of a device. Streams beyond the end are at 0.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct VectorClock(Vec<u64>);
 
@@ -73,7 +73,7 @@ impl VectorClock {
     }
 }
 
-/// An event behind everything up to `seq`, with the clock its stream had there.
+/// An event behind everything up to `seq`, with the stream's clock at that point.
 #[derive(Clone, Debug)]
 pub struct Mark<E> {
     pub seq: u64,
@@ -81,10 +81,10 @@ pub struct Mark<E> {
     pub event: E,
 }
 
-/// How many events a stream keeps for waits to share.
+/// Number of events that a stream keeps for waits to share.
 const RING: usize = 8;
 
-/// The order that one stream has seen. `E` is an event; tests use plain numbers.
+/// The order known to one stream. `E` is an event; tests use plain numbers.
 #[derive(Debug)]
 pub struct OrderTracker<E> {
     index: u32,
@@ -108,14 +108,14 @@ impl<E: Clone> OrderTracker<E> {
         &self.clock
     }
 
-    /// Work was submitted. Returns its number.
+    /// Counts submitted work. Returns its number.
     pub fn submitted(&mut self) -> u64 {
         self.seq += 1;
         self.clock.raise(self.index, self.seq);
         self.seq
     }
 
-    /// True if everything up to `seq` of `stream` is ordered before what this stream is given next.
+    /// True if everything up to `seq` of `stream` is ordered before this stream's next work.
     pub fn is_after(&self, stream: u32, seq: u64) -> bool {
         stream == self.index || self.clock.covers(stream, seq)
     }
@@ -125,12 +125,12 @@ impl<E: Clone> OrderTracker<E> {
         self.ring.iter().find(|mark| mark.seq >= seq)
     }
 
-    /// The events that are kept, the oldest first.
+    /// The kept events, oldest first.
     pub fn marks(&self) -> impl Iterator<Item = &Mark<E>> {
         self.ring.iter()
     }
 
-    /// An event was recorded behind everything submitted so far.
+    /// Adds an event recorded behind everything submitted so far.
     pub fn recorded(&mut self, event: E) -> Mark<E> {
         let mark = Mark { seq: self.seq, snapshot: Arc::new(self.clock.clone()), event };
         if self.ring.len() == RING {
@@ -140,13 +140,14 @@ impl<E: Clone> OrderTracker<E> {
         mark
     }
 
-    /// This stream now waits for `mark` of another stream: that is work, and what is submitted next comes after it all.
+    /// Counts a wait of this stream for `mark` of another: later work of this stream is ordered after the mark's whole
+    /// clock.
     pub fn waited(&mut self, mark: &Mark<E>) {
         self.clock.join(&mark.snapshot);
         self.submitted();
     }
 
-    /// The host saw all of `clock` complete before it submits more.
+    /// Joins `clock`, which the host saw complete, because later submissions are ordered after it.
     pub fn host_saw(&mut self, clock: &VectorClock) {
         self.clock.join(clock);
     }

@@ -1,18 +1,19 @@
-//! One device's memory in the hands of another device.
+//! Access by one device to another device's memory.
 //!
 //!   pool.peer_access(&other)?.enable()?      once, for all the pool's memory, now and later
 //!
-//!   home stream   write ── event ─┐                          ┌─ wait ── write, free
+//!   own stream    write ── event ─┐                          ┌─ wait ── write, free
 //!   peer stream                   └─ wait ── peer's use ── event
 //!
-//! Access     asked of the devices before it is set: a driver may accept an impossible peer on an empty pool, and then fail
-//!            the next allocation. It is remembered, never toggled, and has no way back. What contexts are told
-//!            (`cuCtxEnablePeerAccess`) has no effect on pools.
-//! Order      positions belong to one device; a buffer's uses are positions of its own device. A use by a peer goes
-//!            through an event each way: the peer waits for the home stream, and the home stream for the peer.
-//! Copies     need no access: the driver copies through the host where devices do not reach each other.
+//! Access     is checked with the devices before it is set: a driver may accept an impossible peer on an empty pool,
+//!            and then fail the next allocation. It is stored, never toggled, and cannot be revoked. Access between
+//!            contexts (`cuCtxEnablePeerAccess`) has no effect on pools.
+//! Order      positions belong to one device; a buffer's uses are positions of its own device. A use by a peer takes an
+//!            event each way: the peer waits for the buffer's stream, and that stream for the peer.
+//! Copies     need no access: the driver copies through the host if the devices cannot reach each other.
 //! Events     are recorded on their own device, and waited for on any.
-//! Drop       a use that cannot be handed back leaks the buffer and reports, rather than free it under the peer.
+//! Drop       if a use cannot be handed back, the buffer is leaked and reported rather than freed while the peer uses
+//!            it.
 
 use std::collections::BTreeSet;
 use std::panic::Location;
@@ -25,13 +26,13 @@ use crate::error::{DriverCode, DriverError, MemoryError, Result};
 use crate::pool::MemoryPool;
 use crate::stream::Stream;
 
-/// Whether streams of `user` can reach memory of `owner`, as the driver says, before anything is set.
+/// Checks, by a driver query, whether streams of `user` can access memory of `owner`.
 pub(crate) fn check_reach(user: &Device, owner: &Device) -> Result<()> {
     same_driver(user, owner)?;
     if user.id() == owner.id() {
         return Ok(());
     }
-    // The first device is the one that reaches, the second the one that is reached.
+    // The first device accesses, the second is accessed.
     if owner.check(owner.driver().can_access_peer(user.id(), owner.id()))? {
         return Ok(());
     }
@@ -46,7 +47,7 @@ fn same_driver(a: &Device, b: &Device) -> Result<()> {
     Err(DriverError::new("cuDeviceCanAccessPeer", DriverCode::INVALID_DEVICE).with_detail(detail).into())
 }
 
-/// What another device may do with a pool's memory.
+/// Access of another device to a pool's memory.
 #[derive(Debug)]
 pub struct PeerAccess<'a> {
     pool: &'a MemoryPool,
@@ -57,8 +58,8 @@ impl MemoryPool {
     /// The access of `peer` to this pool.
     ///
     /// # Errors
-    /// `NOT_SUPPORTED` where the memory does not come from a pool of the driver's: other memory has no access to set;
-    /// [`MemoryError::PoolRule`] for "whichever is the current one".
+    /// `NOT_SUPPORTED` if the memory does not come from a pool of the driver: other memory has no access setting;
+    /// [`MemoryError::PoolRule`] for a pool that follows the device's current one.
     pub fn peer_access(&self, peer: &Device) -> Result<PeerAccess<'_>> {
         if self.driver_pool("cuMemPoolSetAccess")?.is_current() {
             let rule = "it may be another pool at the next allocation; open the pool itself".into();
@@ -68,14 +69,14 @@ impl MemoryPool {
         Ok(PeerAccess { pool: self, peer: peer.clone() })
     }
 
-    /// Who has access beside the pool's own device.
+    /// Devices with access in addition to the pool's own.
     fn peers(&self) -> MutexGuard<'_, BTreeSet<DeviceId>> {
         self.inner.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl PeerAccess<'_> {
-    /// True if the devices can: what `enable` asks first.
+    /// True if the devices support access, which `enable` checks first.
     pub fn is_supported(&self) -> Result<bool> {
         match check_reach(&self.peer, self.pool.device()) {
             Ok(()) => Ok(true),
@@ -89,10 +90,10 @@ impl PeerAccess<'_> {
         self.peer.id() == self.pool.device().id() || self.pool.peers().contains(&self.peer.id())
     }
 
-    /// Opens all the pool's memory to the peer, what is allocated now and what will be. Once open it stays open.
+    /// Opens all the pool's memory to the peer, including future allocations. It cannot be closed again.
     ///
     /// # Errors
-    /// [`MemoryError::PeerUnsupported`] if the devices cannot; the pool is untouched then.
+    /// [`MemoryError::PeerUnsupported`] if the devices cannot access each other; the pool is then unchanged.
     pub fn enable(&self) -> Result<()> {
         if self.is_enabled() {
             return Ok(());
@@ -110,7 +111,7 @@ impl PeerAccess<'_> {
     }
 }
 
-/// A use of a buffer by a stream of another device, from before it is submitted until it is handed back.
+/// A use of a buffer by a stream of another device, from before the work is submitted until it is handed back.
 #[must_use = "a use is held until the peer's work is submitted"]
 pub struct PeerUse<'a> {
     guard: Option<UseGuard<'a>>,
@@ -122,8 +123,8 @@ pub struct PeerUse<'a> {
 }
 
 impl DeviceView {
-    /// Takes the bytes for a stream of another device. `home` is a stream of the buffer's own device: `peer` comes after
-    /// what `home` would come after, and once the use ends, `home` and with it every later use comes after `peer`.
+    /// Begins a use on a stream of another device. `home` is a stream of the buffer's own device: `peer` waits for
+    /// everything that `home` would wait for; once the use ends, `home`, and thus every later use, waits for `peer`.
     ///
     /// # Errors
     /// [`MemoryError::NoPeerAccess`] if the pool was not opened to the peer's device.
@@ -136,11 +137,12 @@ impl DeviceView {
         PeerUse::take(self, access, home, peer, Location::caller())
     }
 
-    /// Copies this view into `to`, which is on another device. The copy is work of `to_stream`, a stream of that device;
-    /// `from_stream`, one of this view's device, comes after it. Needs no access between the devices.
+    /// Copies this view to `to`, which is on another device. The copy is work of `to_stream`, a stream of that device;
+    /// `from_stream`, a stream of this view's device, waits for it. Needs no access between the devices.
     ///
     /// # Errors
-    /// [`MemoryError::Range`] if the lengths differ, [`MemoryError::ForeignDevice`] if a stream is not of its view's device.
+    /// [`MemoryError::Range`] if the lengths differ, [`MemoryError::ForeignDevice`] if a stream is not on its view's
+    /// device.
     #[track_caller]
     pub fn copy_to_peer(&self, from_stream: &Stream, to: &DeviceView, to_stream: &Stream) -> Result<()> {
         let site = Location::caller();
@@ -156,7 +158,7 @@ impl DeviceView {
         if self.device() == to.device() {
             return self.copy_to(to, to_stream);
         }
-        // Buffers are taken in one global order, so that two copies in opposite directions never wait for each other.
+        // Buffers are locked in one global order, so that two copies in opposite directions cannot deadlock.
         let (from, mut write);
         if self.order_key() < to.order_key() {
             from = PeerUse::take(self, Access::Read, from_stream, to_stream, site)?;
@@ -168,7 +170,7 @@ impl DeviceView {
         let (from_device, to_device) = (self.device().id(), to.device().id());
         let (start, end, len) = (self.address(), to.address(), self.len());
         let copy = match from_device == to_device {
-            // One device that was opened twice.
+            // One device, opened twice.
             true => CopyOp::DeviceToDevice { from: start, to: end, len },
             false => CopyOp::Peer { from: start, from_device, to: end, to_device, len },
         };
@@ -194,12 +196,12 @@ impl<'a> PeerUse<'a> {
         self.view
     }
 
-    /// What a launch on the peer declares about it.
+    /// The access that a launch on the peer declares.
     pub fn declared(&self) -> DeclaredAccess {
         DeclaredAccess { ptr: self.view.address(), len: self.view.len(), access: self.access }
     }
 
-    /// Sets every byte, as work of the peer. The use was taken for writing.
+    /// Sets every byte, as work of the peer. Requires a use for writing.
     ///
     /// # Errors
     /// [`MemoryError::PeerReadOnly`] if the use was taken for reading.
@@ -216,8 +218,8 @@ impl<'a> PeerUse<'a> {
         Ok(())
     }
 
-    /// Ends the use: the home stream now comes after everything that was submitted to the peer's stream. So does a drop,
-    /// whose errors go to the device.
+    /// Ends the use: the buffer's stream now waits for everything submitted to the peer's stream. A drop does the same,
+    /// and reports its errors to the device.
     pub fn hand_back(mut self) -> Result<()> {
         self.end()
     }

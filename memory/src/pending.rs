@@ -1,18 +1,18 @@
-//! Results that are still on their way from the device.
+//! Results that are still in flight from the device.
 //!
 //! ```text
 //!   copy, kernel ─► event ─► word          Pending<T> ── .await ──► Result<T>
 //!                     │        │               ▲
-//!                     └────────┴── poller ─────┘ one thread per device looks: the word first, then the event
+//!                     └────────┴── poller ─────┘ one thread per device polls: the word first, then the event
 //! ```
 //!
 //! Waits      an `.await` never blocks a worker; `wait()` blocks its thread and is for tests and tools.
-//! Dropped    at any time: what the device still writes or reads is kept by the poller until the device is past it.
-//! Lost       when the device is lost, every `Pending` ends in `DeviceLost`. A device that hangs is lost after its time limit,
-//!            and so is one that refuses again and again to say how far it is.
-//! Spins      for 200 µs after the last thing that passed or came, then it looks every 20 µs, and the system's own delay.
-//! Word       the device stores its progress into pinned memory, which costs the host a load to see; the event then
-//!            confirms it, and carries errors. Without words, or on the simulated device, events alone are asked.
+//! Dropped    at any time: the poller keeps memory that the device still reads or writes until the device is past it.
+//! Lost       when the device is lost, every `Pending` ends in `DeviceLost`. A device that hangs is lost after its time
+//!            limit, as is one that repeatedly refuses event queries.
+//! Spins      for 200 µs after the last completion or arrival; then it polls every 20 µs, plus the system's own delay.
+//! Word       the device stores its progress in pinned memory, which the host reads with a load; the event then
+//!            confirms it and carries errors. Without words, or on the simulated device, only events are queried.
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
@@ -30,7 +30,7 @@ use crate::recorder::Waiting;
 use crate::stream::{Stream, StreamId};
 use crate::watch::Began;
 
-/// What a dropped `Pending` leaves to the poller: it lives until the device is past it.
+/// Values of a dropped `Pending` that the poller keeps until the device is past them.
 type Kept = Box<dyn Send>;
 
 enum State {
@@ -39,7 +39,7 @@ enum State {
     Failed(MemoryError),
 }
 
-/// Shared by a `Pending` and the poller.
+/// State shared by a `Pending` and the poller.
 struct Completion {
     state: Mutex<State>,
 }
@@ -59,28 +59,28 @@ impl Completion {
             Err(error) => State::Failed(error),
         };
         let before = std::mem::replace(&mut *self.state(), state);
-        // Outside the lock: what was kept is dropped, and the waker may run anything.
+        // Outside the lock, because drops of kept values and wakers run arbitrary code.
         if let State::Waiting { waker: Some(waker), .. } = before {
             waker.wake();
         }
     }
 }
 
-/// A value that is there once the device has come to a certain event.
+/// A value that is available once the device has reached a certain event.
 #[must_use = "a result on its way is awaited, waited for, or dropped on purpose"]
 pub struct Pending<T: 'static> {
     completion: Arc<Completion>,
     event: Option<Event>,
-    /// Makes the value. `None` once taken.
+    /// Constructs the value. `None` once taken.
     take: Option<Box<dyn FnOnce() -> Result<T> + Send>>,
     counted: bool,
     feeds: bool,
-    /// While it is awaited on a path.
+    /// Set while it is awaited on a path.
     waiting: Option<Waiting>,
 }
 
 impl<T: 'static> Pending<T> {
-    /// `value`, once `event` has passed. Until then the value is kept alive, whatever becomes of the `Pending`.
+    /// Returns `value` once `event` has passed. Until then the value is kept alive, even if the `Pending` is dropped.
     pub fn behind(event: Event, value: T) -> Self
     where
         T: Send,
@@ -88,7 +88,7 @@ impl<T: 'static> Pending<T> {
         Self::behind_with(event, move || Ok(value))
     }
 
-    /// What `take` makes, once `event` has passed. What `take` holds is kept alive until then.
+    /// Returns the result of `take` once `event` has passed. Captures of `take` are kept alive until then.
     pub fn behind_with(event: Event, take: impl FnOnce() -> Result<T> + Send + 'static) -> Self {
         let completion = Completion::new();
         if event.is_known_done() {
@@ -106,7 +106,7 @@ impl<T: 'static> Pending<T> {
         }
     }
 
-    /// A value that is there already.
+    /// A value that is already available.
     pub fn ready(value: T) -> Self
     where
         T: Send,
@@ -117,18 +117,18 @@ impl<T: 'static> Pending<T> {
         Pending { completion, event: None, take, counted: true, feeds: false, waiting: None }
     }
 
-    /// Counts the wait as one that feeds the device (for room in pinned memory), not as one for a result.
+    /// Counts the wait as one for space in pinned memory (a feed wait), not as one for a result.
     pub fn feeding(mut self) -> Self {
         self.feeds = true;
         self
     }
 
-    /// Turns the value into another when it is there.
+    /// Converts the value when it is available.
     pub fn map<U: 'static>(self, f: impl FnOnce(T) -> U + Send + 'static) -> Pending<U> {
         self.and_then(move |value| Ok(f(value)))
     }
 
-    /// Turns the value into another, or an error, when it is there.
+    /// Converts the value, or fails, when it is available.
     pub fn and_then<U: 'static>(mut self, f: impl FnOnce(T) -> Result<U> + Send + 'static) -> Pending<U> {
         let take = self.take.take().expect("a pending value is mapped before it is awaited");
         Pending {
@@ -141,12 +141,12 @@ impl<T: 'static> Pending<T> {
         }
     }
 
-    /// True once the value can be had without waiting, or an error instead.
+    /// True once the value, or an error, is available without waiting.
     pub fn is_ready(&self) -> bool {
         !matches!(*self.completion.state(), State::Waiting { .. })
     }
 
-    /// Blocks this thread until the value is there. For tests and tools; queries await.
+    /// Blocks this thread until the value is available. For tests and tools; queries await.
     pub fn wait(mut self) -> Result<T> {
         self.count();
         let take = self.take.take().expect("a pending value is taken once");
@@ -173,7 +173,7 @@ impl<T: 'static> Pending<T> {
         }
     }
 
-    /// Leaves `kept` to the poller if the device is not past it.
+    /// Passes `kept` to the poller if the device is not past it.
     fn keep(&self, kept: Kept) {
         if let State::Waiting { kept: slot, .. } = &mut *self.completion.state() {
             *slot = Some(kept);
@@ -222,8 +222,8 @@ impl<T: 'static> fmt::Debug for Pending<T> {
     }
 }
 
-/// A question about an event may be refused; so often in a row, and the device counts as lost, for nobody can tell what it still
-/// uses.
+/// Consecutive refused queries of an event after which the device counts as lost, because its remaining work is
+/// unknown.
 const MOST_REFUSALS: u32 = 16;
 
 struct Watched {
@@ -239,7 +239,7 @@ impl Watched {
         self.event.position().seq()
     }
 
-    /// Whether it has passed. `ask` says whether to ask the driver even though the word says no.
+    /// Whether the event has passed. `ask`: query the driver even if the word has not reached it.
     fn passed(&mut self, ask: bool) -> Option<Result<()>> {
         if self.event.is_known_done() {
             return Some(Ok(()));
@@ -249,7 +249,7 @@ impl Watched {
         }
         let reached = self.word.as_ref().is_none_or(|span| {
             let word = span.block().load_word(span.offset()).unwrap_or(0);
-            // Words wrap; a stream is never 2³¹ positions ahead of what the host still waits for.
+            // Words wrap; a stream is never 2³¹ positions ahead of the oldest position that the host waits for.
             word.wrapping_sub(self.seq() as u32) as i32 >= 0
         });
         if !reached && !ask {
@@ -274,7 +274,7 @@ impl Watched {
 struct Inbox {
     watched: Vec<Watched>,
     running: bool,
-    /// The thread sleeps, and only a call of the system wakes it.
+    /// The thread sleeps, and only a system call wakes it.
     asleep: bool,
     stop: bool,
 }
@@ -291,7 +291,7 @@ impl Shared {
     }
 }
 
-/// The thread that looks. One per device, started by the first thing to watch.
+/// The polling thread. One per device, started by the first event to watch.
 pub(crate) struct Poller {
     shared: Arc<Shared>,
 }
@@ -315,7 +315,7 @@ impl Poller {
             let thread = std::thread::Builder::new().name("millpond-poller".into()).spawn(move || look(&shared));
             match thread {
                 Ok(_) => inbox.running = true,
-                // Without a thread nobody would ever be told: finish here, having waited.
+                // Without the thread nothing would ever complete: wait and finish here.
                 Err(_) => {
                     let watched = inbox.watched.pop().expect("just pushed");
                     drop(inbox);
@@ -341,11 +341,11 @@ impl Poller {
     }
 }
 
-/// The poller looks without a pause for so long after something has passed or come: a query's kernels are mostly done by then, and a
-/// thread that sleeps is woken tens of microseconds late.
+/// Time after the last completion or arrival during which the poller does not pause: most kernels of a query are done
+/// by then, and a sleeping thread wakes tens of microseconds late.
 const SPIN: Duration = Duration::from_micros(200);
 
-/// How long who looks again and again pauses after `idle` rounds in which nothing had passed, once it has looked for [`SPIN`].
+/// Pause of a polling loop after `idle` rounds without progress; the poller applies it only after [`SPIN`].
 pub(crate) fn pause(idle: u32) -> Option<Duration> {
     (idle >= 32).then_some(Duration::from_micros(20))
 }
@@ -377,7 +377,8 @@ fn look(shared: &Shared) {
         }
         for watched in arrived {
             if !harmless {
-                // Asking about an event would break the captures of other threads, were this thread not said to be harmless.
+                // Event queries would break the captures of other threads, if this thread's capture mode were not
+                // relaxed.
                 harmless = watched.event.device().driver().thread_capture_mode(CaptureMode::Relaxed).is_ok();
             }
             let queue = streams.entry(watched.event.stream_id()).or_default();
@@ -386,7 +387,8 @@ fn look(shared: &Shared) {
             (idle, quiet) = (0, Instant::now());
         }
 
-        // Words are loaded in every round; the driver is asked in every 16th, and always where asking lets time pass.
+        // Words are loaded in every round; the driver is queried every 16th round, and always on the simulated device,
+        // where queries let time pass.
         let ask = shared.kind == DriverKind::Sim || idle % 16 == 15;
         let mut progress = false;
         for queue in streams.values_mut() {

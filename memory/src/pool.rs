@@ -1,15 +1,16 @@
-//! The pool that a device's queries share: a limit, counts, and a resource behind them.
+//! The memory pool of a device's queries: a limit, counts, and a resource.
 //!
 //!   DeviceBuffer::new ─► limit? ─► resource.allocate ─► counted under the stream's scope
 //!                          │ no          │ no
-//!                          └─────────────┴─► wait for frees, trim, ask the holders (`on_pressure`), else OutOfMemory
+//!                          └─────────────┴─► wait for frees, trim, call the holders (`pressure`), else OutOfMemory
 //!
-//! Limit      bytes handed out, each allocation rounded up to 256; three quarters of what is free at start, by default. It is
-//!            lower for a while when the device could not give that much: others use it, too.
-//! Kept       what is freed stays with the pool up to the release threshold (all of it, by default); `trim_to` gives it back.
-//! Frees      count as free for who comes after them in stream order, and for everyone once the device has come to them.
-//! Short      what happens when memory runs out is in `pressure`.
-//! Threads    one atomic for the limit; no lock on the way to the resource.
+//! Limit      on bytes handed out, each allocation rounded up to 256; three quarters of the initially free memory by
+//!            default. It is lowered temporarily when the device runs out earlier, because other processes use it, too.
+//! Kept       freed memory stays in the pool up to the release threshold (all of it, by default); `trim_to` frees it.
+//! Frees      count as free for work ordered after them in stream order, and for all streams once the device has
+//!            reached them.
+//! Short      `pressure` describes the steps when memory runs out.
+//! Threads    one atomic for the limit; no lock before the call of the resource.
 
 mod builder;
 mod properties;
@@ -30,23 +31,23 @@ use crate::pressure::PressureState;
 use crate::resource::{CudaAsyncMemoryResource, DeviceMemoryResource, ResourceStatistics};
 use crate::units::ByteSize;
 
-/// A limit is not lowered further: pieces below would cost more than a try that fails.
+/// Minimum of a lowered limit: working in smaller pieces would cost more than a failed attempt.
 const LEAST_LIMIT: ByteSize = ByteSize::mib(64);
 
 pub(crate) struct PoolInner {
     pub(crate) device: Device,
     pub(crate) resource: Arc<dyn DeviceMemoryResource>,
-    /// The resource once more, where it is a pool of the driver's.
+    /// The resource again, if it is a pool of the driver.
     driver_pool: Option<Arc<CudaAsyncMemoryResource>>,
-    /// Other devices with access to all of it. Access is never taken back.
+    /// Other devices with access to the whole pool. Access is never revoked.
     pub(crate) peers: Mutex<BTreeSet<DeviceId>>,
-    /// What it was made with.
+    /// Configured limit.
     pub(crate) limit: ByteSize,
-    /// What of that the device has room for, as far as an allocation that failed could see; the limit itself at first.
+    /// Effective limit: lowered when the device runs out before the configured limit.
     pub(crate) room: AtomicU64,
-    /// What is handed out: counts, and who is asked when memory runs out.
+    /// Counts of bytes handed out, and callbacks for when memory runs out.
     pub(crate) pressure: PressureState,
-    /// Frees that wait for the end of a capture.
+    /// Frees deferred to the end of a capture.
     pub(crate) put_off: PutOff,
 }
 
@@ -61,12 +62,12 @@ impl MemoryPool {
         MemoryPoolBuilder::new(device)
     }
 
-    /// The device's default pool, as it is: shared with whatever else is in the process.
+    /// The device's default pool, unchanged: shared with all other code of the process.
     pub fn default_of(device: &Device) -> Result<MemoryPool> {
         MemoryPool::builder(device).driver_pool(DriverPool::DeviceDefault).build()
     }
 
-    /// Whichever pool is the device's current one at each allocation, as it is.
+    /// The device's current pool at each allocation, unchanged.
     pub fn current_of(device: &Device) -> Result<MemoryPool> {
         MemoryPool::builder(device).driver_pool(DriverPool::DeviceCurrent).build()
     }
@@ -85,7 +86,7 @@ impl MemoryPool {
         MemoryPool { inner }
     }
 
-    /// Where its memory comes from.
+    /// Source of the pool's memory.
     pub fn resource(&self) -> &Arc<dyn DeviceMemoryResource> {
         &self.inner.resource
     }
@@ -101,17 +102,17 @@ impl MemoryPool {
         &self.inner.device
     }
 
-    /// The most it hands out now: what it was made with, or less where the device had no more when it was asked.
+    /// Effective limit: the configured one, or less if the device ran out before it.
     pub fn limit(&self) -> ByteSize {
         ByteSize(self.inner.room.load(Relaxed))
     }
 
-    /// The most it was made to hand out.
+    /// Configured limit.
     pub fn configured_limit(&self) -> ByteSize {
         self.inner.limit
     }
 
-    /// The device had no room although the limit had: from now on the limit is what is used and what the device still has.
+    /// Lowers the limit to the used bytes plus the device's free memory, after the device ran out before the limit.
     pub(crate) fn lower_limit(&self, device_free: ByteSize) {
         let least = LEAST_LIMIT.min(self.inner.limit);
         let room = (self.used_bytes() + device_free).max(least);
@@ -121,7 +122,7 @@ impl MemoryPool {
         }
     }
 
-    /// Nothing is used any more: others may have gone.
+    /// Restores the configured limit once no memory is used: other users of the device may have gone.
     fn restore_limit(&self) {
         if self.used_bytes() == ByteSize::ZERO {
             self.inner.room.store(self.inner.limit.as_u64(), Relaxed);
@@ -133,29 +134,30 @@ impl MemoryPool {
         self.inner.pressure.ledger.used()
     }
 
-    /// The most that was ever handed out, since `reset_high`.
+    /// Maximum of bytes handed out since `reset_high`.
     pub fn peak_bytes(&self) -> ByteSize {
         self.inner.pressure.ledger.used_peak()
     }
 
-    /// What the limit leaves.
+    /// Bytes left below the limit.
     pub fn free_bytes(&self) -> ByteSize {
         self.limit().saturating_sub(self.used_bytes())
     }
 
-    /// The driver's own view of its pool.
+    /// The driver's attributes of its pool.
     ///
     /// # Errors
-    /// `NOT_SUPPORTED` where the memory does not come from a pool of the driver's; so for the two setters below.
+    /// `NOT_SUPPORTED` if the memory does not come from a pool of the driver; likewise for the two setters below.
     pub fn attributes(&self) -> Result<PoolAttributes> {
         self.driver_pool("cuMemPoolGetAttribute")?.attributes()
     }
 
-    /// Makes this the device's current pool: what allocates without naming one, in the whole process, takes from it. When it
-    /// is dropped the default pool takes its place.
+    /// Makes this the device's current pool: allocations without an explicit pool, in the whole process, use it. When
+    /// it is dropped, the default pool replaces it.
     ///
     /// # Errors
-    /// [`MemoryError::PoolRule`] for a pool that does not lie on `device`: a current pool is always local to its device.
+    /// [`MemoryError::PoolRule`] for a pool that is not located on `device`: a current pool is always local to its
+    /// device.
     pub fn set_current(&self, device: &Device) -> Result<()> {
         let pool = self.driver_pool("cuDeviceSetMemPool")?;
         let what = "making a pool the current one";
@@ -177,8 +179,8 @@ impl MemoryPool {
     }
 
     /// # Errors
-    /// [`MemoryError::PoolRule`] for a pool that other processes may share, which keeps everything, and for a shared pool
-    /// whose threshold somebody has set already.
+    /// [`MemoryError::PoolRule`] for a pool that other processes may share, which keeps all its memory, and for a
+    /// shared pool whose threshold is already set.
     pub fn set_release_threshold(&self, threshold: ReleaseThreshold) -> Result<()> {
         self.driver_pool("cuMemPoolSetAttribute")?.set_threshold(threshold)
     }
@@ -187,20 +189,20 @@ impl MemoryPool {
         self.driver_pool("cuMemPoolSetAttribute")?.set_reuse(reuse)
     }
 
-    /// Starts new peaks, the driver's and our own.
+    /// Resets the peaks, the driver's and the pool's own.
     pub fn reset_high(&self) -> Result<()> {
         self.inner.pressure.ledger.reset_peaks();
         self.inner.resource.reset_peaks()
     }
 
-    /// Gives unused memory beyond `keep` back to the device, once what runs has finished. Returns how much went.
-    /// Blocks; for the time between queries, and for pressure.
+    /// Frees unused memory beyond `keep` to the device, once running work has finished. Returns the bytes freed.
+    /// Blocks; for use between queries, and under memory pressure.
     pub fn trim_to(&self, keep: ByteSize) -> Result<ByteSize> {
         if let Some(pool) = &self.inner.driver_pool {
             pool.check_may_give_back("trimming a pool")?;
         }
         self.finish_frees();
-        // The driver gives back only what it knows to be free.
+        // The driver frees only memory that it knows to be unused.
         self.inner.device.synchronize()?;
         let before = self.inner.resource.statistics()?.reserved;
         self.inner.resource.trim(keep)?;
@@ -208,7 +210,7 @@ impl MemoryPool {
         Ok(before.saturating_sub(self.inner.resource.statistics()?.reserved))
     }
 
-    /// A query has ended. Where nothing is in use any more, the resource may rearrange what it keeps. Never waits.
+    /// Call at the end of a query. If no memory is in use, the resource may reorganize its free memory. Never waits.
     pub fn end_of_query(&self) -> Result<()> {
         self.restore_limit();
         if self.used_bytes() > ByteSize::ZERO { Ok(()) } else { self.inner.resource.end_of_query() }

@@ -1,18 +1,18 @@
-//! Allocation from a pool, and what happens when there is no room.
+//! Allocation from a pool, and the steps taken when memory runs out.
 //!
 //!   limit? ─► resource.allocate ─► counted under the stream's scope
 //!     │ no          │ no
 //!     └──────┬──────┘        after each step, the allocation is tried again
 //!            1  retire      frees that the host saw reached; caches of the device's other pools (`reclaim`)
 //!            2  wait        for the oldest frees that are not reached, then for the stream itself
-//!            3  trim        what graphs keep, and all pools of the device        (only if the device is short, not the limit)
-//!            4  ask         who can spill: `on_out_of_memory`, as long as that frees something
-//!            5  fail        OutOfMemory, with a snapshot: who holds what, limit or device or fragments, the option to change;
-//!                           where the device was short, the limit is lowered to what it has, until nothing is used any more
+//!            3  trim        memory kept for graphs, and all pools of the device    (only if the device is short)
+//!            4  ask         callbacks that can spill: `on_out_of_memory`, while they free something
+//!            5  fail        OutOfMemory, with a snapshot: holders, cause, and the option to change;
+//!                           if the device was short, the limit is lowered to what it has, until no memory is used
 //!
-//! Limit      a request beyond it fails at once; nothing is spilled for what can never fit.
-//! Waits      on the host, from step 2 on. Never for another allocation: only for work that is submitted.
-//! Re-entry   who is asked and allocates has steps 1 to 3, and is not asked from inside itself.
+//! Limit      a request beyond it fails at once; nothing is spilled for a request that can never fit.
+//! Waits      on the host, from step 2 on. Never for another allocation: only for submitted work.
+//! Re-entry   an allocation inside a callback takes steps 1 to 3, and does not call the pool's callbacks.
 //! Locks      none is held in any step.
 
 use std::cell::RefCell;
@@ -32,59 +32,60 @@ use crate::resource::{RawAllocation, ResourceStatistics};
 use crate::stream::{Stream, StreamId};
 use crate::units::ByteSize;
 
-/// How often one allocation asks: enough for whoever frees a little each time, and an end for who frees and takes again.
+/// Maximum callback calls per allocation: enough for callbacks that free little at a time, and a bound for those that
+/// free and reallocate.
 const MAX_ATTEMPTS: u32 = 1000;
 
-/// An allocation that found no memory.
+/// Describes an allocation that found no memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OomContext {
     pub requested: ByteSize,
-    /// At least so much must be freed; the request itself, where only the device knows.
+    /// Minimum bytes to free; the whole request if only the device knows.
     pub missing: ByteSize,
     pub stream: StreamId,
-    /// Counts from 0, over all who are asked for one allocation.
+    /// Number of the attempt, from 0, counted over all callbacks of one allocation.
     pub attempt: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OomAction {
-    /// Something was freed, or is about to be: worth another try. Not believed twice when nothing was freed.
+    /// Memory was freed, or its free is submitted: try again. Counts as an empty promise if nothing was freed.
     Retry,
-    /// Nothing to give: the next one is asked.
+    /// Nothing to free: continue with the next callback.
     Fail,
 }
 
 type Callback = Arc<dyn Fn(OomContext) -> OomAction + Send + Sync>;
 
-/// How often each step was taken.
+/// Number of times each step was taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PressureStatistics {
-    /// Tries after the first, over all allocations.
+    /// Attempts after the first, over all allocations.
     pub num_alloc_retries: u64,
-    /// Allocations that failed in the end.
+    /// Allocations that finally failed.
     pub num_ooms: u64,
-    /// Step 1: bytes whose free had been reached, and bytes that other pools gave up.
+    /// Step 1: bytes whose free had been reached, and bytes that other pools freed.
     pub retired_bytes: u64,
     pub reclaimed_bytes: u64,
-    /// Step 2: waits for the free of somebody else, and for the allocating stream.
+    /// Step 2: waits for frees of other allocations, and for the allocating stream.
     pub num_free_waits: u64,
     pub num_stream_syncs: u64,
-    /// Step 3, and what went back to the device.
+    /// Step 3: trims, and bytes freed to the device.
     pub num_trims: u64,
     pub trimmed_bytes: u64,
-    /// Step 4, and how often it freed nothing although it said so.
+    /// Step 4: callbacks, and those that freed nothing although they reported success.
     pub num_callbacks: u64,
     pub num_empty_promises: u64,
 }
 
-/// Bytes of a pool: now, the most since `reset_high`, and in sum.
+/// Bytes of a pool: current, maximum since `reset_high`, and total.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PoolBytes {
-    /// Handed out, rounded up to 256 each.
+    /// Bytes handed out, rounded up to 256 per allocation.
     pub allocated_bytes: Count,
-    /// Freed, and not yet reached by the device as far as the host knows.
+    /// Bytes freed, but not known to be reached by the device.
     pub pending_free_bytes: Count,
-    /// Taken from the device. The resource keeps no sum of these.
+    /// Bytes taken from the device. The resource keeps no total of these.
     pub reserved_bytes: Count,
 }
 
@@ -111,7 +112,7 @@ struct Callbacks {
     list: Vec<(u64, Callback)>,
 }
 
-/// What a pool counts, and whom it asks.
+/// Counts and callbacks of a pool.
 #[derive(Default)]
 pub(crate) struct PressureState {
     pub(crate) ledger: Ledger,
@@ -125,7 +126,7 @@ impl PressureState {
     }
 }
 
-/// The pools of a device, which make room for each other.
+/// The pools of a device, which free memory for each other.
 #[derive(Default)]
 pub(crate) struct Siblings {
     pools: Mutex<Vec<Weak<PoolInner>>>,
@@ -144,11 +145,11 @@ impl Siblings {
 }
 
 thread_local! {
-    /// The pools whose callbacks run on this thread.
+    /// Pools whose callbacks run on this thread.
     static ASKING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
-/// This thread asks for a pool, until this is dropped.
+/// Marks that this thread runs a pool's callbacks, until it is dropped.
 struct Asking(usize);
 
 impl Asking {
@@ -170,7 +171,7 @@ impl Drop for Asking {
     }
 }
 
-/// A callback of a pool; dropped, it is not asked any more.
+/// Registration of a callback; dropping it unregisters the callback.
 #[must_use = "a callback is asked for as long as this lives"]
 pub struct OomCallback {
     pool: Weak<PoolInner>,
@@ -188,16 +189,16 @@ impl Drop for OomCallback {
     }
 }
 
-/// What one try came to.
+/// Result of one attempt.
 enum Try {
     Got(RawAllocation),
-    /// The limit leaves no room.
+    /// The limit is reached.
     Limit,
-    /// The resource has none.
+    /// The resource has no memory.
     Device,
 }
 
-/// While a stream is captured, nobody waits for the device: then that step has nothing to give.
+/// Ignores refusals because of a capture: during a capture no thread waits for the device, so the step has no effect.
 fn unless_captured(done: Result<()>) -> Result<()> {
     match done {
         Err(MemoryError::Capturing { .. }) => Ok(()),
@@ -205,7 +206,7 @@ fn unless_captured(done: Result<()>) -> Result<()> {
     }
 }
 
-/// One allocation that had no room at first.
+/// One allocation that did not succeed at first.
 struct Ladder<'a> {
     pool: &'a MemoryPool,
     len: NonZeroUsize,
@@ -227,7 +228,7 @@ impl Ladder<'_> {
         cell(&self.state().cells).fetch_add(by, Relaxed);
     }
 
-    /// Allocates, from what is free or what the stream comes after.
+    /// Allocates from free bytes or from pending ones that the stream is ordered after.
     fn attempt(&self) -> Result<Try> {
         let (ledger, limit) = (&self.state().ledger, self.pool.limit().as_u64());
         let after = |position| self.stream.is_after(position);
@@ -249,7 +250,7 @@ impl Ladder<'_> {
         self.attempt()
     }
 
-    /// Step 1: without waiting. True if that changed anything.
+    /// Step 1: does not wait. True if it changed anything.
     fn retire(&self, device_is_short: bool) -> Result<bool> {
         let retired = self.state().ledger.retire(self.pool.device());
         self.count(|c| &c.retired_bytes, retired);
@@ -267,7 +268,7 @@ impl Ladder<'_> {
         Ok(retired > 0 || reclaimed > ByteSize::ZERO)
     }
 
-    /// Step 2 waits for the oldest free that is not reached. False if there is none, or none is worth it.
+    /// Step 2: waits for the oldest free that is not reached. False if there is none, or if waiting cannot help.
     fn wait_for_oldest(&mut self, device_is_short: bool) -> Result<bool> {
         let ledger = &self.state().ledger;
         let hopeless = ledger.used() + ByteSize(self.bytes()) > self.pool.limit();
@@ -284,7 +285,7 @@ impl Ladder<'_> {
         self.count(|c| &c.num_free_waits, 1);
         let retired = self.state().ledger.retire(device);
         self.count(|c| &c.retired_bytes, retired);
-        // What was waited for is reached; were it not seen, this would go on for ever.
+        // The awaited free is reached; continuing without having seen it would loop forever.
         Ok(retired > 0)
     }
 
@@ -297,13 +298,13 @@ impl Ladder<'_> {
         Ok(())
     }
 
-    /// Step 3: everything unused goes back to the device.
+    /// Step 3: frees all unused memory to the device.
     fn trim(&self) -> Result<()> {
         let device = self.pool.device();
         device.synchronize()?;
         let before = device.memory_info()?.free_bytes;
         match trim_graph_memory(device) {
-            // A driver without such memory has none to give.
+            // A driver without graph memory has none to free.
             Err(error) if error.driver_code() != Some(DriverCode::NOT_SUPPORTED) => return Err(error),
             _ => {}
         }
@@ -316,14 +317,14 @@ impl Ladder<'_> {
         Ok(())
     }
 
-    /// Bytes freed on the device by whomever, as far as it can be seen; it only grows when something is freed.
+    /// Bytes freed on the device by all pools, as far as visible; grows only when something is freed.
     fn freed(&self) -> (u64, u64) {
         let device = self.pool.device();
         let freed = device.siblings().all().iter().map(|pool| pool.pressure.ledger.freed_total()).sum();
         (freed, device.memory_info().map_or(0, |info| info.free_bytes))
     }
 
-    /// Step 4: true if somebody freed something.
+    /// Step 4: true if a callback freed something.
     fn ask(&mut self) -> bool {
         let Some(_asking) = Asking::enter(self.pool) else { return false };
         let callbacks: Vec<Callback> =
@@ -356,7 +357,7 @@ impl Ladder<'_> {
 
     fn climb(&mut self, first: Try) -> Result<RawAllocation> {
         let mut last = match first {
-            // What the stream comes after is its own to use again: no trouble yet.
+            // Pending bytes that the stream is ordered after can be reused: no shortage yet.
             Try::Limit => self.attempt()?,
             other => other,
         };
@@ -389,7 +390,7 @@ impl Ladder<'_> {
         }
     }
 
-    /// Step 5.
+    /// Step 5: builds the error.
     fn fail(&self, last: &Try) -> MemoryError {
         self.count(|c| &c.num_ooms, 1);
         self.stream.scope().count(|c| &c.num_ooms);
@@ -405,8 +406,9 @@ impl Ladder<'_> {
 }
 
 impl MemoryPool {
-    /// Asks `callback` before an allocation fails, for as long as the answer lives. Callbacks are asked in the order of their
-    /// registration, on the thread that allocates, without any lock of ours; they free memory, and do not wait for a query.
+    /// Registers `callback` to be called before an allocation fails, until the returned value is dropped. Callbacks run
+    /// in the order of registration, on the allocating thread, without any lock of this crate; they free memory, and
+    /// must not wait for a query.
     pub fn on_out_of_memory(&self, callback: impl Fn(OomContext) -> OomAction + Send + Sync + 'static) -> OomCallback {
         let mut callbacks = self.inner.pressure.callbacks();
         callbacks.last_id += 1;
@@ -415,12 +417,12 @@ impl MemoryPool {
         OomCallback { pool: Arc::downgrade(&self.inner), id }
     }
 
-    /// How often memory ran short, and what was done about it.
+    /// Counts of memory shortages and of the steps taken.
     pub fn pressure_statistics(&self) -> PressureStatistics {
         self.inner.pressure.cells.snapshot()
     }
 
-    /// What is handed out, on its way back, and taken from the device.
+    /// Bytes handed out, pending, and taken from the device.
     pub fn bytes(&self) -> Result<PoolBytes> {
         let ledger = &self.inner.pressure.ledger;
         ledger.retire(self.device());
@@ -433,7 +435,7 @@ impl MemoryPool {
         })
     }
 
-    /// Freed, and not yet reached by the device as far as the host knows.
+    /// Bytes freed, but not known to be reached by the device.
     pub fn pending_free_bytes(&self) -> ByteSize {
         self.inner.pressure.ledger.retire(self.device());
         self.inner.pressure.ledger.pending()
@@ -449,7 +451,7 @@ impl MemoryPool {
         Ok(raw)
     }
 
-    /// Counts what `call` takes as time in the allocator.
+    /// Counts the duration of `call` as time in the allocator.
     fn timed<T>(&self, stream: &Stream, call: impl FnOnce() -> T) -> T {
         if self.device().driver().kind() == DriverKind::Sim {
             return call();
@@ -514,7 +516,7 @@ impl MemoryPool {
             (snapshot.device_free, snapshot.device_total) = (ByteSize(info.free_bytes), ByteSize(info.total_bytes));
             free = free.min(snapshot.device_free + snapshot.reusable);
         }
-        // A limit that was lowered is the device's doing, too.
+        // A lowered limit means that the device ran out, too.
         let lowered = limit < self.configured_limit() && ledger.held() + wanted <= self.configured_limit();
         if lowered && !device_is_short {
             snapshot.cause = OomCause::Device;
@@ -524,7 +526,7 @@ impl MemoryPool {
         MemoryError::OutOfMemory { wanted, free, limit, snapshot: Box::new(snapshot) }
     }
 
-    /// Gives `raw` back in the order of `stream`.
+    /// Frees `raw` in the order of `stream`.
     pub(crate) fn deallocate(&self, raw: RawAllocation, stream: &Stream, site: Site) -> Result<()> {
         let bytes = raw.len.get() as u64;
         let ledger = &self.inner.pressure.ledger;
@@ -544,7 +546,7 @@ impl MemoryPool {
         }
     }
 
-    /// `raw` is gone with its device, or cannot be freed safely.
+    /// Removes `raw` from the counts: it is lost with its device, or cannot be freed safely.
     pub(crate) fn abandon(&self, raw: RawAllocation) {
         self.inner.pressure.ledger.gone(raw.len.get() as u64);
     }

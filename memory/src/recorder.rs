@@ -1,4 +1,4 @@
-//! Where time goes: the steps of the host, and the work that it gives the device.
+//! Records where time goes: the host's steps, and the work submitted to the device.
 //!
 //! ```text
 //!   Recorder ─ path("run", …) ─► Path ─ around(future) ─► on every thread that polls it
@@ -6,13 +6,14 @@
 //!       └─ recording ─► Recording { paths, spans, work }
 //! ```
 //!
-//! Path     what happens one after the other, on whichever threads: a query, a run, a feeder. A path may rest in a step.
-//! Steps    at each moment a path is in one step: the span that began last and goes on, else the step it rests in. So the
-//!          steps of a path add up to its life, and no time is without a name ([`Recording::steps`]).
-//! Group    what launches and copies are counted together by: a segment of a run.
-//! Device   launches, copies and fills stand between two events with a clock. A launch that finds its stream idle counts the
-//!          way to the device, too: some microseconds. The simulated device has no time; it counts sectors and instructions.
-//! Off      where nobody records, the cost is a look at a variable of the thread, and no clock is read.
+//! Path     a sequence of activity, on any threads: a query, a run, a feeder. A path has a resting step.
+//! Steps    at each moment a path is in one step: its most recently started open span, else its resting step. So the
+//!          steps of a path add up to its lifetime, and all time is attributed ([`Recording::steps`]).
+//! Group    a unit for counting launches and copies together: a segment of a run.
+//! Device   launches, copies and fills are enclosed by two timed events. A launch on an idle stream includes the
+//!          submission latency, some microseconds. The simulated device has no time; it counts sectors and
+//!          instructions.
+//! Off      without a recorder, the cost is one read of a thread-local variable, and no clock is read.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -29,27 +30,27 @@ use crate::event::TimeMark;
 use crate::module::{Kernel, KernelAttributes};
 use crate::stream::Stream;
 
-/// What a path does for a while.
+/// Name of a path's activity.
 pub type Step = &'static str;
 
-/// The host waits for the device, or for room in memory that the device still uses.
+/// The host waits for the device, or for space in memory that the device still uses.
 pub const WAIT: Step = "wait";
-/// The driver assembles a module, here or on another thread that was asked before.
+/// The driver assembles a module, on this thread or on another one that began earlier.
 pub const ASSEMBLE: Step = "assemble";
 /// Device code is generated.
 pub const GENERATE: Step = "generate";
 
-/// A path, once it has ended.
+/// A path that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathRecord {
     /// "query", "run", "feeder", …
     pub kind: &'static str,
     pub name: String,
-    /// The path that began it.
+    /// Path that was current when this one began.
     pub parent: Option<u32>,
-    /// The step outside of all spans.
+    /// Step outside of all spans.
     pub rest: Step,
-    /// Nanoseconds since the recorder began, like all times here.
+    /// Start in nanoseconds since the recorder began, like all times here.
     pub began_ns: u64,
     pub ended_ns: u64,
 }
@@ -60,7 +61,7 @@ impl PathRecord {
     }
 }
 
-/// A step of a path, from here to there. Spans of a path nest, mostly.
+/// A timed step of a path. Spans of a path mostly nest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     pub path: u32,
@@ -70,13 +71,13 @@ pub struct Span {
     pub ended_ns: u64,
 }
 
-/// What was asked of the device.
+/// Kind of work.
 #[derive(Clone, Debug)]
 pub enum WorkKind {
     Launch(LaunchRecord),
     Upload,
     Download,
-    /// On the device.
+    /// Copy on the device.
     Copy,
     Fill,
     Allocate,
@@ -89,67 +90,67 @@ pub enum WorkKind {
 #[derive(Clone, Debug)]
 pub struct LaunchRecord {
     pub kernel: Arc<str>,
-    /// Tells kernels of one name apart.
+    /// Function handle, which distinguishes kernels of the same name.
     pub function: u64,
     pub blocks: u64,
     pub threads: u32,
-    /// Dynamic shared memory of a block.
+    /// Bytes of dynamic shared memory per block.
     pub shared_bytes: u32,
-    /// Rows that it works on at most, where its launcher said so.
+    /// Maximum number of rows that it processes, if its launcher set it.
     pub rows: Option<u64>,
-    /// Nothing once the device is lost.
+    /// `None` once the device is lost.
     pub needs: Option<Needs>,
-    /// On the simulated device, once it has run.
+    /// On the simulated device, after it has run.
     pub figures: Option<LaunchFigures>,
 }
 
-/// What a block of a kernel needs, and how many of them fit on a multiprocessor at once.
+/// Resources that a block of a kernel needs, and the number of blocks per multiprocessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
     pub kernel: KernelAttributes,
     pub blocks_per_multiprocessor: u32,
 }
 
-/// One piece of work.
+/// A piece of work.
 #[derive(Clone, Debug)]
 pub struct Work {
     pub path: u32,
     pub group: Option<u32>,
-    /// The number of the stream.
+    /// Index of the stream.
     pub stream: u32,
     pub kind: WorkKind,
-    /// Bytes of the buffers that it was given to read and to write, each once: what a kernel really touches may be less.
+    /// Bytes of its input and output buffers, each counted once: a kernel may access fewer.
     pub bytes_read: u64,
     pub bytes_written: u64,
-    /// On the host: the call.
+    /// Time of the call on the host.
     pub began_ns: u64,
     pub ended_ns: u64,
-    /// On the device, by its clock.
+    /// Time on the device, by its clock.
     pub device: Option<DeviceSpan>,
 }
 
-/// Time on the device.
+/// A time span on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceSpan {
-    /// On the axis of the host's times, true to some tens of microseconds.
+    /// Start on the host's time axis, accurate to some tens of microseconds.
     pub began_ns: u64,
     pub ns: u64,
 }
 
-/// What was recorded.
+/// Recorded paths, spans, work and notes.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     pub paths: Vec<PathRecord>,
-    /// Names of groups, by number.
+    /// Names of groups, by index.
     pub groups: Vec<String>,
     pub spans: Vec<Span>,
     pub work: Vec<Work>,
-    /// What paths said, with the path.
+    /// Notes of paths, with the path's ID.
     pub notes: Vec<(u32, String)>,
 }
 
 impl Recording {
-    /// The steps of a path in the order in which they first came, with the nanoseconds in each: they add up to its life.
+    /// Steps of a path in order of first occurrence, with the nanoseconds in each: they add up to the path's lifetime.
     pub fn steps(&self, path: u32) -> Vec<(Step, u64)> {
         let mut steps: Vec<(Step, u64)> = Vec::new();
         for (step, began, ended) in self.pieces(path) {
@@ -161,7 +162,7 @@ impl Recording {
         steps
     }
 
-    /// The life of a path, cut where its step changes: each piece begins where the one before ends.
+    /// The lifetime of a path, split where its step changes: each piece begins where the previous one ends.
     pub fn pieces(&self, path: u32) -> Vec<(Step, u64, u64)> {
         let Some(record) = self.paths.get(path as usize) else { return Vec::new() };
         let spans: Vec<&Span> = self.spans.iter().filter(|span| span.path == path).collect();
@@ -174,7 +175,7 @@ impl Recording {
             }
         }
         changes.sort_unstable();
-        // The span that began last is the step; of two that began together, the one that ends first.
+        // The most recently started span defines the step; of two that started together, the one that ends first.
         let rank = |index: usize| (spans[index].began_ns, u64::MAX - spans[index].ended_ns, index);
         let mut open = BTreeSet::new();
         let mut pieces: Vec<(Step, u64, u64)> = Vec::new();
@@ -200,10 +201,10 @@ impl Recording {
     }
 }
 
-/// By function, threads of a block and its shared memory.
+/// Key: function, threads per block, shared memory.
 type KnownNeeds = HashMap<(u64, u32, u32), Option<Needs>>;
 
-/// Work, and where the rest of what is to be said about it can be read later.
+/// Submitted work, with handles for reading its remaining figures later.
 struct Submitted {
     work: Work,
     marks: Option<(TimeMark, TimeMark)>,
@@ -211,7 +212,7 @@ struct Submitted {
     figures: Option<Arc<OnceLock<LaunchFigures>>>,
 }
 
-/// When a device's clock was first read, on both clocks.
+/// First reading of a device's clock, with the host's time.
 struct Zero {
     device: Device,
     mark: TimeMark,
@@ -233,7 +234,7 @@ struct Inner {
     log: Mutex<Log>,
 }
 
-/// Collects what happens on its paths.
+/// Collects the activity of its paths.
 #[derive(Clone)]
 pub struct Recorder {
     inner: Arc<Inner>,
@@ -246,7 +247,7 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// Begins now.
+    /// Creates a recorder whose time starts now.
     pub fn new() -> Self {
         Recorder { inner: Arc::new(Inner { began: Instant::now(), log: Mutex::default() }) }
     }
@@ -255,12 +256,13 @@ impl Recorder {
         self.inner.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nanoseconds since it began.
+    /// Nanoseconds since the recorder began.
     pub fn now_ns(&self) -> u64 {
         u64::try_from(self.inner.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Begins a path that rests in the step `rest`. The path that this thread is on is its parent, if it is of this recorder.
+    /// Begins a path with resting step `rest`. Its parent is this thread's current path, if that belongs to this
+    /// recorder.
     pub fn path(&self, kind: &'static str, name: impl Into<String>, rest: Step) -> Path {
         let from = current().filter(|path| path.recorder.is(self));
         let now = self.now_ns();
@@ -277,7 +279,8 @@ impl Recorder {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// What was recorded so far. Work that the device has not come to has no device time, and paths that go on end now.
+    /// Returns everything recorded so far. Work that the device has not reached has no device time, and active paths
+    /// end now.
     pub fn recording(&self) -> Recording {
         let now = self.now_ns();
         let log = self.log();
@@ -288,7 +291,7 @@ impl Recorder {
         Recording { paths, groups: log.groups.clone(), spans: log.spans.clone(), work, notes: log.notes.clone() }
     }
 
-    /// Reads the device's clock for the first time, so that its times can be told on the host's axis.
+    /// Reads the device's clock once, so that its times can be mapped to the host's axis.
     fn see_clock(&self, stream: &Stream) {
         if self.log().zeros.iter().any(|zero| zero.device == *stream.device()) {
             return;
@@ -343,24 +346,24 @@ thread_local! {
     static CURRENT: RefCell<Option<Path>> = const { RefCell::new(None) };
 }
 
-/// The path that this thread is on.
+/// The current path of this thread.
 pub fn current() -> Option<Path> {
     CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
 }
 
-/// Begins a step of the path that this thread is on; it ends when the answer is dropped.
+/// Begins a step of this thread's current path; it ends when the returned value is dropped.
 #[inline]
 pub fn step(step: Step) -> Option<InStep> {
     current().map(|path| path.step(step))
 }
 
-/// Awaits `future` as a step of the path that this thread is on.
+/// Awaits `future` as a step of this thread's current path.
 pub async fn during<F: Future>(step: Step, future: F) -> F::Output {
     let _step = self::step(step);
     future.await
 }
 
-/// Awaits `future`; while a thread works on it, and not while it waits, its path is in `step`.
+/// Awaits `future`; its path is in `step` while a thread polls it, but not while it is pending.
 pub async fn polled<F: Future>(step: Step, future: F) -> F::Output {
     let mut future = std::pin::pin!(future);
     std::future::poll_fn(|context| {
@@ -370,7 +373,7 @@ pub async fn polled<F: Future>(step: Step, future: F) -> F::Output {
     .await
 }
 
-/// What happens one after the other.
+/// A sequence of activity.
 #[derive(Clone)]
 pub struct Path {
     recorder: Recorder,
@@ -383,12 +386,12 @@ impl Path {
         &self.recorder
     }
 
-    /// Its number in the recording.
+    /// Index in the recording.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// The same path, with what follows in the group of that name.
+    /// The same path, with later work in the group `name`.
     pub fn in_group(&self, name: &str) -> Path {
         let mut log = self.recorder.log();
         let known = log.groups.iter().position(|known| known == name);
@@ -400,32 +403,32 @@ impl Path {
         Path { group: Some(group as u32), ..self.clone() }
     }
 
-    /// Keeps a sentence about it.
+    /// Adds a note.
     pub fn note(&self, note: impl Into<String>) {
         self.recorder.log().notes.push((self.id, note.into()));
     }
 
-    /// Begins a step; it ends when the answer is dropped.
+    /// Begins a step; it ends when the returned value is dropped.
     pub fn step(&self, step: Step) -> InStep {
         InStep { began_ns: self.recorder.now_ns(), path: self.clone(), step }
     }
 
-    /// This thread is on the path until the answer is dropped.
+    /// Makes this the thread's current path until the returned value is dropped.
     pub fn enter(&self) -> Entered {
         Entered { before: CURRENT.with(|current| current.replace(Some(self.clone()))), stays: std::marker::PhantomData }
     }
 
-    /// `future`, on this path wherever it is polled.
+    /// Wraps `future` so that it is polled on this path.
     pub fn around<F: Future>(&self, future: F) -> Around<F> {
         Around { future: Some(Box::pin(future)), path: self.clone(), ends: false }
     }
 
-    /// The same; the path ends with the future.
+    /// Like `around`; the path ends with the future.
     pub fn life<F: Future>(self, future: F) -> Around<F> {
         Around { future: Some(Box::pin(future)), path: self, ends: true }
     }
 
-    /// It ends now. Told again, it has ended later.
+    /// Ends the path now. A repeated call moves the end.
     pub fn end(&self) {
         let now = self.recorder.now_ns();
         if let Some(record) = self.recorder.log().paths.get_mut(self.id as usize) {
@@ -440,7 +443,7 @@ impl fmt::Debug for Path {
     }
 }
 
-/// A step that goes on until this is dropped, on whichever thread.
+/// A step that lasts until this is dropped, on any thread.
 #[must_use = "a step ends when this is dropped"]
 pub struct InStep {
     path: Path,
@@ -456,18 +459,18 @@ impl Drop for InStep {
     }
 }
 
-/// A thread that is on a path.
+/// Marks that a thread is on a path.
 #[must_use = "the thread leaves the path when this is dropped"]
 pub struct Entered {
     before: Option<Path>,
-    /// Of this thread.
+    /// Makes the type bound to its thread.
     stays: std::marker::PhantomData<*const ()>,
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
         let before = self.before.take();
-        // A thread that ends has no variables any more, and is on no path.
+        // An exiting thread has no thread-local variables any more, and is on no path.
         let _ = CURRENT.try_with(|current| current.replace(before));
     }
 }
@@ -501,7 +504,7 @@ impl<F: Future> Drop for Around<F> {
     }
 }
 
-/// How a kernel is launched.
+/// Dimensions of a kernel launch.
 #[derive(Clone, Copy, Debug)]
 pub struct LaunchShape {
     pub blocks: u64,
@@ -510,7 +513,7 @@ pub struct LaunchShape {
     pub rows: Option<u64>,
 }
 
-/// Work that is about to be submitted by a thread on a path.
+/// Work that a thread on a path is about to submit.
 #[must_use = "work is recorded when it has been submitted"]
 pub struct Submission {
     path: Path,
@@ -521,7 +524,7 @@ pub struct Submission {
 }
 
 impl Submission {
-    /// Before work is submitted to `stream`; `None` where nobody records.
+    /// Call before work is submitted to `stream`; `None` if nothing is recorded.
     #[inline]
     pub fn begin(stream: &Stream) -> Option<Submission> {
         current().map(|path| Self::on(path, stream))
@@ -538,17 +541,17 @@ impl Submission {
         Submission { began_ns: path.recorder.now_ns(), path, stream: stream.clone(), start, figures }
     }
 
-    /// Where the simulated device puts what it counts of a launch.
+    /// Cell in which the simulated device stores the counts of a launch.
     pub fn figures(&self) -> Option<&Arc<OnceLock<LaunchFigures>>> {
         self.figures.as_ref()
     }
 
-    /// A copy or a fill was submitted.
+    /// Records a submitted copy or fill.
     pub(crate) fn submitted(self, kind: WorkKind, bytes_read: u64, bytes_written: u64) {
         self.record(kind, None, bytes_read, bytes_written);
     }
 
-    /// A launch of `kernel` was submitted.
+    /// Records a submitted launch of `kernel`.
     pub fn launched(self, kernel: &Kernel, launch: LaunchShape, bytes_read: u64, bytes_written: u64) {
         let LaunchShape { blocks, threads, shared_bytes, rows } = launch;
         let (function, name) = (kernel.function().0, kernel.name().into());
@@ -575,7 +578,7 @@ impl Submission {
     }
 }
 
-/// A call of the host that is no work of a stream, such as an allocation.
+/// A call of the host that is not stream work, such as an allocation.
 #[must_use = "a call is recorded when it has returned"]
 pub(crate) struct Call {
     path: Path,
@@ -597,7 +600,7 @@ impl Call {
     }
 }
 
-/// A wait of the host, from its first look to its last.
+/// A wait of the host, from its first check to its last.
 pub(crate) struct Waiting {
     _step: InStep,
     call: Option<Call>,

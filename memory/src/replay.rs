@@ -1,23 +1,24 @@
-//! Runs an allocation log again: on any device, with any strategy, with its streams and their order.
+//! Replays an allocation log: on any device, with any strategy, with its streams and their order.
 //!
-//!   line of the log                        done again
-//!   allocate, free on stream 2             from the resource, on the stream that stands for 2
+//!   line of the log                        replayed as
+//!   allocate, free on stream 2             a call of the resource, on the stream that represents 2
 //!   use_read, use_write, use_share         a copy or a fill of a few bytes of the allocation, on that stream
-//!   record, wait for 0x2:41                an event, a wait for what stands for position 41 of stream 2
-//!   sync, trim                             the host waits, the resource gives back
+//!   record, wait for 0x2:41                an event, a wait for the position that represents 41 of stream 2
+//!   sync, trim                             a wait of the host, a trim of the resource
 //!
-//! Order      one host thread makes the calls in the order of the log. Waits are made where the log has them and nowhere
-//!            else: a log with a wait missing is a race again, and the simulated device says so.
-//! RMM        a log without our columns has no waits: its frees are ordered behind the allocation, as its program must
-//!            have done, and each allocation is written once.
-//! Streams    so many at most (`MOST_STREAMS`). Of a log with more, several share one, in turn: each keeps its own order and is
-//!            ordered after the others of its stream besides, so that no race is made that the log has not, and one that it has
-//!            may be missed. `ReplayReport` tells both numbers.
-//! Whole      a log is held in memory: its lines may be out of order, and a line may be about what comes later.
-//! Time       is not the log's: calls follow each other at once. What a replay takes is no query's cost.
-//! Short      an allocation that finds no memory is tried again after a synchronisation and a trim; then it counts as
-//!            failed, and what the log does with it is left out.
-//! Leftovers  what the log does not free is freed at its end, and counted.
+//! Order      one host thread makes the calls in the order of the log. Waits are made only where the log has them: a
+//!            log with a missing wait reproduces the race, and the simulated device reports it.
+//! RMM        a log without this crate's columns has no waits: its frees are ordered behind the allocation, as its
+//!            program must have done, and each allocation is written once.
+//! Streams    at most `MOST_STREAMS`. With more, several log streams share one in rotation: each keeps its own order
+//!            and is also ordered after the others on its stream. So no race is added, but one in the log may be
+//!            missed. `ReplayReport` has both numbers.
+//! Whole      a log is held in memory: its lines may be out of order, and a line may refer to later ones.
+//! Time       is not that of the log: calls follow each other at once. The duration of a replay is not the cost of a
+//!            query.
+//! Short      an allocation that finds no memory is retried after a synchronization and a trim; then it counts as
+//!            failed, and its uses are skipped.
+//! Leftovers  allocations that the log does not free are freed at its end, and counted.
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
@@ -33,38 +34,38 @@ use crate::resource::{CudaMemoryResource, DeviceMemoryResource, RawAllocation};
 use crate::stream::Stream;
 use crate::units::ByteSize;
 
-/// Bytes that a use touches: enough to be in conflict with any other use of the same allocation.
+/// Bytes accessed by a use: enough to conflict with any other use of the same allocation.
 const TOUCHED_BYTES: usize = 256;
 
-/// What several streams may write at once, each in a part of its own.
+/// Bytes of the disjoint parts that several streams may write concurrently.
 const SECTOR_BYTES: usize = 32;
 
-/// The streams that a player makes: more than a GPU runs at once, and few enough for a driver.
+/// Maximum number of streams of a player: more than a GPU runs at once, and few enough for a driver.
 pub const MOST_STREAMS: usize = 256;
 
-/// Positions that are remembered for each stream; a wait for an older one waits for the oldest of these.
+/// Number of positions kept per stream; a wait for an older one waits for the oldest of these.
 const KEPT_PLACES: usize = 1024;
 
-/// So many lines a line may come late, where threads log at once.
+/// Maximum number of lines by which a line may be late, when threads log concurrently.
 const NOTED_LATE: usize = 64;
 
-/// So many threads may each be late because of the next.
+/// Maximum length of a chain of threads, each late because of the next.
 const NOTED_DEPTH: usize = 8;
 
-/// What a resource held at its fullest.
+/// Peak memory of a resource.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Footprint {
-    /// The most that was taken from the device.
+    /// Maximum bytes taken from the device.
     pub reserved: ByteSize,
-    /// The most in use while that much was taken.
+    /// Maximum bytes in use while that many were taken.
     pub used: ByteSize,
 }
 
 impl Footprint {
-    /// Looks at `resource`, which asks the driver in some strategies.
+    /// Samples `resource`, which queries the driver in some strategies.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Errors of the driver.
     pub fn note(&mut self, resource: &dyn DeviceMemoryResource) -> Result<()> {
         let now = resource.statistics()?;
         if now.reserved > self.reserved {
@@ -75,50 +76,50 @@ impl Footprint {
         Ok(())
     }
 
-    /// The share of the memory taken that nothing used: 1 − used / reserved, at the peak. `None` when nothing was taken.
+    /// Unused fraction of the reserved memory at the peak: 1 − used / reserved. `None` if nothing was reserved.
     pub fn fragmentation(&self) -> Option<f64> {
         let reserved = self.reserved.as_u64() as f64;
         (reserved > 0.0).then(|| (1.0 - self.used.as_u64() as f64 / reserved).max(0.0))
     }
 }
 
-/// What a replay did.
+/// Counts of a replay.
 #[derive(Clone, PartialEq, Debug, Default)]
 #[non_exhaustive]
 pub struct ReplayReport {
     pub lines: u64,
-    /// Of the log, and of the device that they were played on.
+    /// Number of streams in the log, and on the device.
     pub streams: u64,
     pub device_streams: u64,
     pub allocations: u64,
-    /// Allocations that found memory only after a synchronisation and a trim.
+    /// Allocations that succeeded only after a synchronization and a trim.
     pub retries: u64,
-    /// Allocations that found none.
+    /// Allocations that failed.
     pub failures: u64,
     pub frees: u64,
     pub uses: u64,
-    /// Waits, events and synchronisations of the log.
+    /// Waits, events and synchronizations of the log.
     pub waits: u64,
     pub records: u64,
     pub syncs: u64,
     pub trims: u64,
-    /// Lines that tell what happened and that there is nothing to do for: failures and spills of the log.
+    /// Lines that need no action: failures and spills of the log.
     pub told: u64,
-    /// Frees and uses of allocations that the log does not have, that failed, or that have no bytes.
+    /// Frees and uses of allocations that are missing from the log, failed, or have no bytes.
     pub skipped: u64,
     pub left_allocations: u64,
     pub left_bytes: ByteSize,
-    /// The most bytes that the log had asked for and not freed.
+    /// Peak of the bytes requested by the log and not freed.
     pub asked_peak: ByteSize,
     pub peak: Footprint,
-    /// Of all that the log says; looking at the peak, and freeing what is left, are not among them.
+    /// Driver calls for the lines of the log; sampling the peak and freeing leftovers are excluded.
     pub driver_calls: u64,
     pub host_waits: u64,
     pub waits_inserted: u64,
     pub waits_elided: u64,
 }
 
-/// How long calls took on the host, where somebody asks.
+/// Durations of calls on the host, if requested.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CallTimes {
     pub(crate) allocate_ns: Vec<u64>,
@@ -128,7 +129,7 @@ pub(crate) struct CallTimes {
 struct Live {
     raw: RawAllocation,
     home: u64,
-    /// In a log without order: what the free comes after.
+    /// In a log without order: position that the free is ordered after.
     last: Position,
 }
 
@@ -144,20 +145,20 @@ impl Places {
         }
     }
 
-    /// What stands at or behind `logged`; `None` for everything so far.
+    /// Position that represents `logged` or a later one; `None` for everything so far.
     fn at(&self, logged: u64) -> Option<Position> {
         let at = self.0.partition_point(|(known, _)| *known < logged);
         self.0.get(at).map(|(_, position)| *position)
     }
 }
 
-/// Plays logs on one device; its streams stand for those of the logs.
+/// Plays logs on one device, whose streams represent those of the logs.
 pub struct Player {
     device: Device,
     streams: Vec<Stream>,
-    /// Which of them stands for a stream of a log.
+    /// Index of the stream that represents a log's stream.
     stands_for: HashMap<u64, usize>,
-    /// Where reads put what they read, a piece for each stream.
+    /// Destination of reads, with a part for each stream.
     scratch: Option<RawAllocation>,
     scratch_from: CudaMemoryResource,
 }
@@ -173,10 +174,10 @@ impl Player {
         }
     }
 
-    /// Makes the streams of `log`, so that they are there when it is played.
+    /// Creates the streams of `log` before it is played.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Errors of the driver.
     pub fn prepare(&mut self, log: &LogFile) -> Result<()> {
         for record in &log.records {
             let other = match record.after {
@@ -212,10 +213,10 @@ impl Player {
         }
     }
 
-    /// Plays `log` with memory of `resource`, which is left with nothing in use.
+    /// Plays `log` with memory of `resource`, and leaves nothing in use.
     ///
     /// # Errors
-    /// A lost device and whatever else makes going on pointless. Running out of memory does not.
+    /// A lost device and other errors that prevent the replay. Running out of memory is not an error.
     pub fn play(&mut self, log: &LogFile, resource: &Arc<dyn DeviceMemoryResource>) -> Result<ReplayReport> {
         self.play_with(log, resource, true, None)
     }
@@ -269,7 +270,8 @@ impl Drop for Player {
     }
 }
 
-/// The allocations whose first use is a write. The others are written when they are allocated, so that reads find bytes.
+/// Allocations whose first use is a write. All others are written when they are allocated, so that reads find
+/// initialized bytes.
 fn written_first(log: &LogFile) -> HashSet<u64> {
     let (mut seen, mut written) = (HashSet::new(), HashSet::new());
     for record in &log.records {
@@ -310,7 +312,7 @@ impl<'a> Play<'a> {
         &self.player.device
     }
 
-    /// Plays a line, unless it was played already.
+    /// Plays a line, unless it was already played.
     fn line(&mut self, index: usize, depth: usize) -> Result<()> {
         if std::mem::replace(&mut self.done[index], true) {
             return Ok(());
@@ -322,8 +324,8 @@ impl<'a> Play<'a> {
         self.record(record)
     }
 
-    /// Plays what the log has only after line `index` and what that line is behind: of two threads, one may have waited
-    /// for work of the other's that was submitted and not yet noted.
+    /// Plays lines after `index` that belong before it: with two threads, one may have waited for work that the other
+    /// had submitted but not yet logged.
     fn catch_up(&mut self, index: usize, stream: u64, position: u64, depth: usize) -> Result<()> {
         if !self.ordered || depth == NOTED_DEPTH {
             return Ok(());
@@ -408,7 +410,7 @@ impl<'a> Play<'a> {
             Err(error) if error.is_out_of_memory() => {}
             Err(error) => return Err(error),
         }
-        // As the engine's pool does it.
+        // As the engine's pool does.
         self.device().synchronize()?;
         self.resource.trim(ByteSize::ZERO)?;
         match self.resource.allocate(len, stream, Location::caller()) {
@@ -457,7 +459,7 @@ impl<'a> Play<'a> {
                 let copy = CopyOp::DeviceToDevice { from: ptr, to, len: bytes };
                 stream.submit(|driver, on| driver.copy(&copy, on, Location::caller()))?;
             }
-            // Each stream writes in its own sector; where there is none for it, the order alone is kept.
+            // Each stream writes to its own sector; if the allocation has none for it, only the order is kept.
             Action::UseShare if (place + 1) * SECTOR_BYTES <= len => {
                 self.fill(ptr.offset(place * SECTOR_BYTES), SECTOR_BYTES, stream)?;
             }
@@ -507,7 +509,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Frees what the log leaves, and waits for all of it.
+    /// Frees the leftovers of the log, and waits for them.
     fn finish(&mut self) -> Result<()> {
         if self.device().is_lost() {
             self.live.clear();

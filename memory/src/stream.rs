@@ -1,11 +1,13 @@
-//! Streams: queues of a device, and where in them things stand.
+//! Streams: queues of a device, and positions in them.
 //!
 //!   stream.submit(work) ─► Position ─► other.wait_for(position)     on the device; no call if already implied
 //!                                    └► stream.record()?.completed()  on the host, as a future
 //!
-//! Kinds      ours are non-blocking; there is no default stream. A stream that somebody else made can be wrapped (`external`).
-//! Lifetime   a device keeps its streams until it closes, since positions in them may be asked for at any time.
-//! Captured   while a stream is captured into a graph, everything here is refused: `graph` says why, and what to do.
+//! Kinds      streams of this crate are non-blocking; there is no default stream. An external stream can be wrapped
+//!            (`external`).
+//! Lifetime   a device keeps its streams until it closes, since positions in them may be used at any time.
+//! Captured   while a stream is captured into a graph, all calls here are refused: `graph` has the reason and the
+//!            remedy.
 //! Threads    any thread may submit; a stream's lock is held across the driver call, so its order is the driver's.
 //! Scope      a `Stream` is a light handle; it carries the scope that its work is counted under.
 
@@ -23,7 +25,7 @@ use crate::event::{Event, EventCell, TimeMark};
 use crate::external::External;
 use crate::order::{Mark, OrderTracker, Position, VectorClock, Waited};
 
-/// Which stream, for good: never reused, unlike the driver's handle.
+/// ID of a stream: never reused, unlike the driver's handle.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StreamId {
     pub(crate) device_serial: u32,
@@ -36,16 +38,16 @@ impl fmt::Display for StreamId {
     }
 }
 
-/// The device's side of a stream.
+/// Shared state of a stream.
 pub(crate) struct StreamCell {
     pub(crate) id: StreamId,
     pub(crate) handle: StreamHandle,
     cursor: Cursor<Arc<EventCell>>,
-    /// Calls of the driver that submitted work; written under the lock of the order only.
+    /// Number of driver calls that submitted work; written only under the lock of the order.
     calls: AtomicU64,
-    /// Whether a capture may be going on: of a stream of somebody else always, of ours while a `graph::Capture` lives.
+    /// Whether a capture may be active: always for external streams, for others while `Stream::expect_capture` is set.
     pub(crate) may_capture: AtomicBool,
-    /// What a stream of somebody else has beside.
+    /// Extra state of an external stream.
     pub(crate) external: Option<External>,
 }
 
@@ -54,7 +56,7 @@ impl StreamCell {
         Self::make(id, handle, None)
     }
 
-    /// A stream that somebody else made.
+    /// Wraps an external stream.
     pub(crate) fn wrap(id: StreamId, handle: StreamHandle, external: External) -> Arc<Self> {
         Self::make(id, handle, Some(external))
     }
@@ -75,7 +77,7 @@ impl StreamCell {
         self.cursor.lock()
     }
 
-    /// The same, unless somebody is inside a driver call with it.
+    /// Like `order`, unless another thread holds the lock inside a driver call.
     pub(crate) fn try_order(&self) -> Option<Locked<'_, Arc<EventCell>>> {
         self.cursor.try_lock()
     }
@@ -88,20 +90,20 @@ impl StreamCell {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Everything submitted so far, and all that it comes after.
+    /// Clock of everything submitted so far, including all work it is ordered after.
     pub(crate) fn clock(&self) -> VectorClock {
         self.order().clock().clone()
     }
 
-    /// Where the stream stands. Others may have submitted to a stream of theirs: then this is a new point, which no event
-    /// that was recorded before stands for.
+    /// Position behind all submitted work. On an external stream this is a new point, because work may have been
+    /// submitted elsewhere: no earlier event covers it.
     #[inline(always)]
     pub(crate) fn position(&self) -> Position {
         let seq = if self.external.is_some() { self.order().submitted() } else { self.cursor.newest() };
         Position { stream: self.id, seq }
     }
 
-    /// Lets go of the events it keeps.
+    /// Drops the kept events.
     pub(crate) fn close(&self) {
         *self.order() = OrderTracker::new(self.id.index);
     }
@@ -114,7 +116,7 @@ pub struct Stream {
     _lease: Option<Arc<Lease>>,
 }
 
-/// What all clones of a handle share: streams are cloned more often than they are given another scope.
+/// State shared by clones of a handle: clones are more frequent than changes of scope.
 struct Core {
     device: Device,
     cell: Arc<StreamCell>,
@@ -122,7 +124,7 @@ struct Core {
 }
 
 impl Stream {
-    /// Makes a stream of its own, for the device's lifetime. Queries take theirs from a `StreamPool`.
+    /// Creates a new stream for the device's lifetime. Queries take theirs from a `StreamPool`.
     pub fn new(device: &Device) -> Result<Self> {
         Self::with_priority(device, StreamPriority::Normal)
     }
@@ -136,7 +138,7 @@ impl Stream {
         Stream { core: Arc::new(Core { device: device.clone(), cell, scope }), _lease: None }
     }
 
-    /// The same stream, without a say in whom its pool lends it to next.
+    /// The same stream, without counting as a user in its pool.
     pub(crate) fn unleased(&self) -> Self {
         Stream { core: Arc::clone(&self.core), _lease: None }
     }
@@ -161,13 +163,13 @@ impl Stream {
         &self.core.scope
     }
 
-    /// Everything submitted so far.
+    /// Position behind everything submitted so far.
     #[inline(always)]
     pub fn position(&self) -> Position {
         self.core.cell.position()
     }
 
-    /// Makes what is submitted to this stream from now on run after `position`. Never blocks.
+    /// Orders later work on this stream after `position`. Never blocks.
     #[track_caller]
     pub fn wait_for(&self, position: Position) -> Result<Waited> {
         let site = Location::caller();
@@ -190,7 +192,7 @@ impl Stream {
         self.core.device.check_on(self.id(), waited)?;
         let before = order.seq();
         order.waited(&mark);
-        // Before others find the wait implied.
+        // Logged before other threads find the wait implied.
         if let Some(log) = self.core.device.log() {
             log.waited(self.id(), before, Position { seq: mark.seq, ..position });
         }
@@ -199,9 +201,9 @@ impl Stream {
         Ok(Waited::Inserted)
     }
 
-    /// Makes what is submitted to this stream from now on run after `event`, which may be one of another device of the same
-    /// driver: the hand-over between devices, for positions belong to one. Never blocks. Returns where this stream then
-    /// stands.
+    /// Orders later work on this stream after `event`, which may belong to another device of the same driver; positions
+    /// belong to one device, so hand-overs between devices use events. Never blocks. Returns the new position of this
+    /// stream.
     #[track_caller]
     pub fn wait_event(&self, event: &Event) -> Result<Position> {
         let site = Location::caller();
@@ -219,15 +221,15 @@ impl Stream {
         Ok(position)
     }
 
-    /// Notes an order that came about outside: what is submitted from now on runs after `position`.
+    /// Records an order established elsewhere: later work is ordered after `position`.
     pub(crate) fn knows(&self, position: Position) {
         let mut clock = VectorClock::default();
         clock.raise(position.stream.index, position.seq);
         self.cell().order().host_saw(&clock);
     }
 
-    /// Makes a free on this stream come after `position`. A free cannot be put off: where the driver refuses the event that a wait
-    /// of the device needs, the host waits instead.
+    /// Orders a free on this stream after `position`. A free cannot be deferred: if the driver refuses the event for a
+    /// wait on the device, the host waits instead.
     #[track_caller]
     pub(crate) fn free_after(&self, position: Position) -> Result<()> {
         match self.wait_for(position) {
@@ -238,7 +240,7 @@ impl Stream {
         }
     }
 
-    /// True if everything up to `position` is ordered before what is submitted to this stream next.
+    /// True if everything up to `position` is ordered before this stream's next work.
     pub fn is_after(&self, position: Position) -> bool {
         if position.stream == self.id() {
             return true;
@@ -254,13 +256,13 @@ impl Stream {
             })
     }
 
-    /// Marks everything submitted so far.
+    /// Records an event behind everything submitted so far.
     #[track_caller]
     pub fn record(&self) -> Result<Event> {
         self.event_behind(self.position())
     }
 
-    /// An event at or behind `position`, which is one of this stream.
+    /// An event at or behind `position` of this stream.
     #[track_caller]
     pub(crate) fn event_behind(&self, position: Position) -> Result<Event> {
         let mark = self.core.device.mark_behind(position, Location::caller(), &self.core.scope)?;
@@ -268,7 +270,7 @@ impl Stream {
         Ok(Event::new(&self.core.device, &self.core.scope, self.id(), mark))
     }
 
-    /// Notes the device's time when it comes to this point.
+    /// Records the device's time when it reaches this point.
     #[track_caller]
     pub fn mark_time(&self) -> Result<TimeMark> {
         let site = Location::caller();
@@ -297,9 +299,9 @@ impl Stream {
         event.query().map(|_| ())
     }
 
-    /// Submits one piece of work and returns where the stream then stands.
+    /// Submits one piece of work and returns the stream's new position.
     ///
-    /// `work` makes exactly one enqueueing driver call, and the bytes it touches were taken for this stream before.
+    /// `work` makes exactly one enqueueing driver call. The bytes it accesses must already be taken for this stream.
     pub fn submit<T>(
         &self,
         work: impl FnOnce(&dyn Driver, StreamHandle) -> Result<T, DriverError>,
@@ -315,7 +317,7 @@ impl Stream {
 }
 
 impl Stream {
-    /// `Err` where nothing can be submitted: the device is lost, the stream's owner gave it up, or it is captured.
+    /// `Err` if nothing can be submitted: the device is lost, the stream's owner gave it up, or it is captured.
     pub(crate) fn usable(&self, what: &'static str) -> Result<()> {
         self.core.device.alive()?;
         if self.core.cell.may_capture.load(Ordering::Relaxed) {
@@ -329,7 +331,7 @@ impl Stream {
         &self.core.cell
     }
 
-    /// Stores `value` into a word behind everything submitted so far. Not work that others could wait for.
+    /// Stores `value` in a word behind everything submitted so far. Not counted as work that others could wait for.
     #[track_caller]
     pub(crate) fn write_word(&self, word: &HostSpan, value: u32) -> Result<()> {
         let site = Location::caller();
@@ -354,8 +356,8 @@ impl PartialEq for Stream {
 }
 
 impl Device {
-    /// The newest events of every stream that the host has not seen done. A stream on which a driver call is going on, which
-    /// may not come back, is left out.
+    /// Newest events of every stream that the host has not seen complete. Skips a stream with a driver call in
+    /// progress, which may not return.
     pub(crate) fn newest_events(&self) -> Vec<Event> {
         let event =
             |cell: &StreamCell, mark: &Mark<Arc<EventCell>>| Event::new(self, self.scope(), cell.id, mark.clone());
@@ -367,8 +369,8 @@ impl Device {
         events.into_iter().filter(|event| !event.is_known_done()).collect()
     }
 
-    /// An event at or behind `position`: one that is kept, or a new one. `None` if the stream went without one, and the host
-    /// has seen all of its work done.
+    /// An event at or behind `position`: a kept one, or a new one. `None` if the stream is gone without an event, and
+    /// the host has seen all of its work complete.
     pub(crate) fn mark_behind(
         &self,
         position: Position,
@@ -415,7 +417,7 @@ struct Slot {
     users: Arc<AtomicUsize>,
 }
 
-/// Streams to lend: made as they are first needed, lent to the fewest users at a time, never destroyed.
+/// Streams to lend: created when first needed, lent to as few users at a time as possible, never destroyed.
 pub struct StreamPool {
     device: Device,
     capacity: usize,
@@ -433,7 +435,7 @@ impl StreamPool {
         StreamPool { device: device.clone(), capacity: capacity.max(1), slots: Mutex::new(Vec::new()) }
     }
 
-    /// Lends the stream with the fewest users; it comes back when the last clone is dropped.
+    /// Lends the stream with the fewest users; returned when the last clone is dropped.
     pub fn take(&self, scope: &Scope) -> Result<Stream> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let idle = slots.iter().any(|slot| slot.users.load(Ordering::Relaxed) == 0);
@@ -447,7 +449,7 @@ impl StreamPool {
         Ok(Stream { _lease: Some(lease), ..slot.stream.with_scope(scope) })
     }
 
-    /// Streams made so far.
+    /// Number of streams created so far.
     pub fn len(&self) -> usize {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner).len()
     }

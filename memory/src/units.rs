@@ -1,8 +1,8 @@
-//! Sizes that say their unit when they are printed.
+//! Sizes that print with their unit.
 //!
 //!   ByteSize(1536) → "1.5 KiB"      ByteSize(268_435_456) → "256 MiB"
 //!
-//! Sizes cross functions of this crate as `ByteSize`; lengths of one buffer stay `usize` bytes.
+//! Functions of this crate pass sizes as `ByteSize`; the length of a single buffer is a `usize` in bytes.
 
 use std::fmt;
 use std::iter::Sum;

@@ -1,16 +1,17 @@
-//! Who uses a piece of memory: the last write, the readers and sharers since, and the guards that are held right now.
+//! Uses of an allocation: the last write, the reads and shares since, and the guards held now.
 //!
 //! ```text
 //!   take(Read, on B)    held guards that conflict? ── of another thread: wait for their release
-//!        │                                         └─ of this thread:    an error, waiting would never end
-//!        └─► what of other streams it comes after: B waits for that on the device
-//!   release(.., at)     the use stands at `at`; who waits for the guard goes on
+//!        │                                         └─ of this thread:    an error, since the wait would never end
+//!        └─► positions of other streams to wait for: B waits for them on the device
+//!   release(.., at)     the use is recorded at `at`; threads that wait for the guard continue
 //! ```
 //!
-//! Order      a read comes after the last write and the sharers; a write after the readers, too; a share after the last write
-//!            and the readers. What the stream itself did is in order by itself and not mentioned.
-//! Threads    one lock, held for list work only. Nobody is woken where nobody waits: waking is a system call.
-//! Pure       no driver and no stream: locks come from `sync`, so that loom can try every interleaving.
+//! Order      a read comes after the last write and the shares; a write also after the reads; a share after the last
+//!            write and the reads. The stream's own uses are ordered already and not listed.
+//! Threads    one lock, held for list operations only. A release without waiting threads wakes none, because waking is
+//!            a system call.
+//! Pure       no driver and no stream: locks come from `sync`, so that loom can test every interleaving.
 
 use crate::driver::{Access, Site};
 use crate::few::Few;
@@ -18,11 +19,11 @@ use crate::order::Position;
 use crate::stream::StreamId;
 use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A host thread, by a number of ours: cheaper to come by than the standard library's.
+/// ID of a host thread: cheaper to obtain than the standard library's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ThreadNumber(pub(crate) u64);
 
-/// The newest positions, one for each stream.
+/// Newest position per stream.
 #[derive(Default, Debug)]
 struct Users(Few<Position>);
 
@@ -37,7 +38,7 @@ impl Users {
     }
 }
 
-/// A use that is being submitted.
+/// A use whose work is being submitted.
 #[derive(Debug)]
 struct Held {
     access: Access,
@@ -46,7 +47,7 @@ struct Held {
     site: Site,
 }
 
-/// What this thread holds already, and would wait for itself.
+/// A guard that this thread already holds and would have to wait for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct OwnConflict {
     pub(crate) held: Access,
@@ -60,13 +61,13 @@ struct State {
     sharers: Users,
     newest: Position,
     held: Few<Held>,
-    /// Threads that wait for a release.
+    /// Number of threads that wait for a release.
     waiting: u32,
 }
 
 impl State {
-    /// Everything that `access` comes after, but for what `stream` did itself; the last write at the end, because readers
-    /// and sharers imply it mostly.
+    /// Everything that `access` must be ordered after, except work of `stream` itself. The last write comes last,
+    /// because reads and shares mostly imply it.
     #[inline(always)]
     fn before(&self, access: Access, stream: StreamId) -> Few<Position> {
         let mut positions = Few::new();
@@ -104,7 +105,7 @@ fn conflict(a: Access, b: Access) -> bool {
     !matches!((a, b), (Access::Read, Access::Read) | (Access::Atomic, Access::Atomic))
 }
 
-/// The uses of one piece of memory.
+/// The uses of an allocation.
 #[derive(Debug)]
 pub(crate) struct Uses {
     state: Mutex<State>,
@@ -112,7 +113,7 @@ pub(crate) struct Uses {
 }
 
 impl Uses {
-    /// Allocation counts as the first write.
+    /// The allocation counts as the first write.
     pub(crate) fn new(allocated: Position) -> Self {
         let state = State {
             write: allocated,
@@ -129,8 +130,8 @@ impl Uses {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a use: waits on the host until no other thread holds a guard that conflicts, and returns what the stream has
-    /// to wait for on the device before it is given the work.
+    /// Begins a use: waits on the host until no other thread holds a conflicting guard, and returns the positions that
+    /// the stream must wait for on the device before the work is submitted.
     #[inline(always)]
     pub(crate) fn take(
         &self,
@@ -140,7 +141,7 @@ impl Uses {
         site: Site,
     ) -> Result<Few<Position>, OwnConflict> {
         let mut state = self.state();
-        // One stream used by one thread is in order by itself.
+        // One stream used by one thread is always in order.
         let stands_in_the_way =
             |held: &Held| conflict(held.access, access) && (held.stream, held.thread) != (stream, thread);
         while let Some(held) = state.held.find(stands_in_the_way) {
@@ -156,8 +157,8 @@ impl Uses {
         Ok(before)
     }
 
-    /// Ends a use that `take` began. With a position, what was submitted up to it used the bytes; `noted` then sees it before
-    /// anybody else can take them.
+    /// Ends a use that `take` began. If `used` is set, work up to that position has used the bytes; `noted` is called
+    /// with it before another thread can take them.
     #[inline(always)]
     pub(crate) fn release(
         &self,
@@ -180,12 +181,13 @@ impl Uses {
         }
     }
 
-    /// Notes a use that needed no guard, because nobody else knows of the memory yet.
+    /// Records a use without a guard, while no other code can access the memory.
     pub(crate) fn note(&self, access: Access, position: Position) {
         self.state().note(access, position);
     }
 
-    /// The newest use, and all that a free on its stream comes after beside it. Nobody else knows of the memory any more.
+    /// The newest use, and all others that a free on its stream must be ordered after. No other code can access the
+    /// memory.
     pub(crate) fn last(&mut self) -> (Position, Few<Position>) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         (state.newest, state.before(Access::Write, state.newest.stream()))

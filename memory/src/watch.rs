@@ -1,13 +1,13 @@
-//! A time limit for waits: a device on which nothing completes for so long counts as lost.
+//! Time limit of waits: a device on which nothing completes within it counts as lost.
 //!
 //!   wait begins ─── event done ─── event done ─────── nothing ───────┤ the limit is over ─► lost
-//!                        └ every event of the device that completes begins the time anew
+//!                        └ every completed event of the device restarts the time
 //!
-//! Progress   is the device's, not the waiter's: a query of many kernels is not cut while one after the other ends. Seen are
-//!            the events that somebody waits for, and the newest of every stream.
-//! Lost       without a call that waits for the device: the driver may never come back from one.
-//! Off        with no limit, the host waits inside the driver, for ever if need be.
-//! Clock      the system's, or one that a test moves.
+//! Progress   is the device's, not the waiter's: a query of many kernels is not cut off while its kernels complete one
+//!            after another. It is detected on the events that are waited for, and on the newest event of every stream.
+//! Lost       without a call that waits for the device: such a driver call may never return.
+//! Off        without a limit, the host waits inside the driver, possibly forever.
+//! Clock      the system's, or one that a test sets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,13 +19,13 @@ use crate::error::{MemoryError, Result};
 use crate::order::Position;
 use crate::pending::pause;
 
-/// Tells how much time has passed.
+/// A source of elapsed time.
 pub trait Clock: Send + Sync + 'static {
-    /// The time since some moment, which stays the same.
+    /// Time since a fixed moment.
     fn now(&self) -> Duration;
 }
 
-/// The system's clock, which stands still while the machine sleeps.
+/// The system's clock, which stops while the machine sleeps.
 struct SystemClock(Instant);
 
 impl Clock for SystemClock {
@@ -39,10 +39,10 @@ pub fn system_clock() -> Arc<dyn Clock> {
     Arc::new(SystemClock(Instant::now()))
 }
 
-/// How a device is opened.
+/// Options for opening a device.
 #[derive(Clone)]
 pub struct DeviceOptions {
-    /// A device on which no event completes for so long, while somebody waits, counts as lost. `None`: waits have no end.
+    /// Time limit: a device on which no event completes for this time, during a wait, counts as lost. `None`: no limit.
     pub timeout: Option<Duration>,
     pub clock: Arc<dyn Clock>,
 }
@@ -53,11 +53,11 @@ impl Default for DeviceOptions {
     }
 }
 
-/// When a wait began, in nanoseconds of the clock.
+/// Start of a wait, in nanoseconds of the clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Began(u64);
 
-/// Knows when a device last completed something.
+/// Tracks when a device last completed something.
 pub(crate) struct Watchdog {
     clock: Arc<dyn Clock>,
     limit: Option<Duration>,
@@ -77,19 +77,19 @@ impl Watchdog {
         u64::try_from(self.clock.now().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// A wait begins.
+    /// Marks the start of a wait.
     pub(crate) fn begin(&self) -> Began {
         Began(if self.is_on() { self.now_ns() } else { 0 })
     }
 
-    /// Something has completed.
+    /// Records progress of the device.
     pub(crate) fn progressed(&self) {
         if self.is_on() {
             self.progress_ns.fetch_max(self.now_ns(), Ordering::Relaxed);
         }
     }
 
-    /// The limit, if it has passed since the wait began and since anything completed.
+    /// The limit, if it has passed since the start of the wait and since the last progress.
     pub(crate) fn exceeded(&self, began: Began) -> Option<Duration> {
         let limit = self.limit?;
         let since = began.0.max(self.progress_ns.load(Ordering::Relaxed));
@@ -98,7 +98,7 @@ impl Watchdog {
     }
 }
 
-/// Pauses a thread that looks again and again: shortly at first, longer the longer it looks.
+/// Pauses a polling thread: briefly at first, longer after more polls.
 pub(crate) fn rest(looks: u32) {
     match pause(looks) {
         None => std::thread::yield_now(),
@@ -107,10 +107,10 @@ pub(crate) fn rest(looks: u32) {
 }
 
 impl Device {
-    /// Blocks until `passed`. Where waits have no limit it returns at once: the driver's own wait comes next.
+    /// Blocks until `passed` returns true. Returns at once if waits have no limit: the driver's own wait follows.
     ///
     /// # Errors
-    /// [`MemoryError::DeviceLost`] if nothing of the device completes for too long; what `passed` says.
+    /// [`MemoryError::DeviceLost`] if nothing on the device completes within the limit; errors of `passed`.
     pub(crate) fn wait_until(&self, mut passed: impl FnMut() -> Result<bool>) -> Result<()> {
         if !self.watchdog().is_on() {
             return Ok(());
@@ -125,11 +125,11 @@ impl Device {
         Ok(())
     }
 
-    /// Blocks until everything that was submitted to the stream of `position` so far has finished, without an event: for when the
-    /// driver refuses one, and what the stream uses has to go. No call here waits inside the driver.
+    /// Blocks until everything submitted so far to the stream of `position` has finished, without an event: used if the
+    /// driver refuses an event, and the stream's memory must be freed. No call here blocks inside the driver.
     ///
     /// # Errors
-    /// If the stream is somebody else's, which may be gone; what the driver says.
+    /// If the stream is external, since it may be gone; errors of the driver.
     pub(crate) fn wait_without_event(&self, position: Position) -> Result<()> {
         let cell = self.stream_cell(position.stream)?;
         if cell.external.is_some() {
@@ -150,7 +150,7 @@ impl Device {
         Ok(())
     }
 
-    /// `Err`, and a lost device, if a wait that began then has taken too long.
+    /// `Err`, with the device lost, if a wait since `began` has exceeded the limit.
     pub(crate) fn check_time(&self, began: Began) -> Result<()> {
         let Some(limit) = self.watchdog().exceeded(began) else { return Ok(()) };
         if self.newest_event_passed()? {
@@ -160,14 +160,14 @@ impl Device {
         Err(self.lose(hangs(limit)))
     }
 
-    /// True if one of the newest events of the streams has passed, and nobody had seen it.
+    /// True if one of the streams' newest events has passed that was not known to have passed.
     fn newest_event_passed(&self) -> Result<bool> {
         for event in self.newest_events() {
             match event.query() {
                 Ok(false) | Err(MemoryError::Capturing { .. }) => {}
                 Ok(true) => return Ok(true),
                 Err(error) if error.is_device_lost() => return Err(error),
-                // A captured event says nothing.
+                // The event of a captured stream gives no information.
                 Err(_) => {}
             }
         }
@@ -175,7 +175,7 @@ impl Device {
     }
 }
 
-/// Why a device that hangs is lost.
+/// Reason for the loss of a device that hangs.
 pub(crate) fn hangs(limit: Duration) -> DriverError {
     let detail = format!(
         "no event of the device completed for {} s, which is millpond.device_timeout, so it may hang; raise the option where \

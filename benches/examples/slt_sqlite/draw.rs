@@ -1,8 +1,8 @@
 //! Draws records from the files of a checkout.
 //!
 //! ```text
-//!   files with their queries ─► a share for each file ─► that many of its queries, by seed and path ─► in the file's order,
-//!                                                                                                   with the statements before them
+//!   files with their queries ─► a share for each file ─► that many of its queries, by seed and path
+//!                                                ─► in the file's order, with the statements before them
 //! ```
 //!
 //! Shares   equal ones; a file of fewer queries gives all it has, and the others share the rest.
@@ -37,7 +37,7 @@ pub fn files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// How many of `wanted` queries each file gives, of those that it has.
+/// Number of queries taken from each file, out of `wanted`; `has` is the number in each file.
 pub fn shares(has: &[usize], wanted: usize) -> Vec<usize> {
     let mut by_size: Vec<usize> = (0..has.len()).collect();
     by_size.sort_by_key(|file| (has[*file], *file));

@@ -1,4 +1,5 @@
-//! The kinds of difference between SQLite's dialect and ours that a person has looked at. `docs/sql.md` has a paragraph on each.
+//! The kinds of difference between SQLite's dialect and ours that a person has looked at. `docs/sql.md` has a paragraph
+//! on each.
 
 use crate::reader::{Kind, Record};
 
@@ -76,8 +77,8 @@ pub fn of_statement(sql: &str) -> Option<&'static str> {
     }
 }
 
-/// The kind of an answer that differs, by its SQL: what fails in SQLite and is carried out here, and quotients of a value whose type
-/// SQLite takes from the operand that it comes from.
+/// The kind of an answer that differs, by its SQL: what fails in SQLite and is carried out here, and quotients of a
+/// value whose type SQLite takes from the operand that it comes from.
 pub fn of_answer(record: &Record) -> Option<&'static str> {
     match record.kind {
         Kind::Statement { fails } => fails.then_some("statements that SQLite refuses"),

@@ -1,7 +1,8 @@
 //! SQLite's own logic tests, on the CPU and on a device: `cargo slt-sqlite DIR [--seed S] [--records N] …`.
 //!
 //! ```text
-//!   a checkout's files ─► drawn records ─┬─► cpu ─┬─► SQLite's answer? ─► equal · differs by a kind that has a name · differs
+//!   a checkout's files ─► drawn records ─┬─► cpu ─┬─► SQLite's answer? ─► equal · differs by a kind that has a name ·
+//!                                                                         differs
 //!                                        └─► sim ─┴─► the CPU's answer?
 //! ```
 //!
@@ -122,14 +123,14 @@ struct Counts {
     time: Duration,
 }
 
-/// What all files gave.
+/// Results of all files.
 #[derive(Debug, Default)]
 struct Results {
     counts: Vec<Counts>,
     statements: BTreeMap<String, usize>,
     /// Records that differ without a name, on whichever device.
     differences: Vec<String>,
-    /// Those of kinds that have one are told, too.
+    /// Also print differences that have a named kind.
     tells_named: bool,
     /// Records about which the devices disagree.
     disagreements: Vec<String>,
@@ -158,7 +159,7 @@ impl Results {
             let own = run::kind_of(record, &outcome.came);
             let Kind::Query(query) = &record.kind else {
                 if !equal {
-                    // What a failed statement would have changed, later queries see unchanged.
+                    // Later queries do not see the effects of a failed statement.
                     lost = own.or(lost);
                     let name = own.map_or_else(|| format!("{}: {:?}", record.sql, outcome.came), str::to_string);
                     *self.statements.entry(name).or_default() += 1;
@@ -186,7 +187,7 @@ impl Results {
     }
 }
 
-/// The same outcome; errors may differ in their words.
+/// True for equal outcomes; error messages may differ.
 fn alike(left: &Came, right: &Came) -> bool {
     left == right || matches!((left, right), (Came::Error(_), Came::Error(_)))
 }

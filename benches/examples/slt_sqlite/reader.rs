@@ -8,16 +8,17 @@
 //!   3 values, one a line                answer
 //! ```
 //!
-//! Name      an engine with a name of its own runs every record that is written for SQL at large (`skipif other`) and none that is
-//!           written for one engine (`onlyif other`), those for SQLite included: they use its dialect.
-//! Dropped   records under `skipif sqlite`, which have no answer of SQLite; everything after `halt`; labels and comments.
+//! Name      an engine with a name of its own runs every record that is written for SQL at large (`skipif other`) and
+//!           none that is written for one engine (`onlyif other`), those for SQLite included: they use its dialect.
+//! Dropped   records under `skipif sqlite`, which have no answer of SQLite; everything after `halt`; labels and
+//!           comments.
 
 use std::path::Path;
 
 /// One record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Where it begins in its file, from 1.
+    /// Line in the file, from 1.
     pub line: usize,
     pub sql: String,
     pub kind: Kind,
@@ -34,7 +35,7 @@ pub enum Kind {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
-    /// One of I, R and T for each column.
+    /// I, R or T for each column.
     pub letters: String,
     /// How rows are ordered before they are compared.
     pub sort: String,

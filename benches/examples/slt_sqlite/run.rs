@@ -15,7 +15,7 @@ use crate::reader::{Kind, Record};
 /// Longest time that one record may take.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What a device made of a record.
+/// Result of a record on a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Came {
     /// SQLite's answer; of a statement, that it was carried out or refused as there.
@@ -24,7 +24,7 @@ pub enum Came {
     Error(String),
 }
 
-/// One record's outcome.
+/// Outcome of one record.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     pub came: Came,

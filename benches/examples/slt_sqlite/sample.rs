@@ -1,7 +1,8 @@
 //! Writes a sample of drawn records as files that `benches/tests/slt` runs: `--write DIR`.
 //!
 //! ```text
-//!   scripts ─► those of short set-ups, of tables alone ─► queries in both dialects ─► DIR/<folder>.slt, tables dropped between scripts
+//!   scripts ─► those of short set-ups, of tables alone ─► queries in both dialects ─► DIR/<folder>.slt, tables dropped
+//!                                                                                     between scripts
 //! ```
 //!
 //! Rule      a record is left out for the form of its SQL, never for our answer (`kinds::of_form`).
@@ -23,7 +24,7 @@ struct Taken<'a> {
     queries: Vec<&'a Record>,
 }
 
-/// What the sample may take of a script.
+/// Part of a script that the sample may take.
 fn taken(script: &Script) -> Option<Taken<'_>> {
     let (queries, statements): (Vec<&Record>, Vec<&Record>) = script.records.iter().partition(|it| it.is_query());
     let plain = statements.len() <= SHORT && statements.iter().all(|it| kinds::makes_a_table(&it.sql));

@@ -1,4 +1,4 @@
-//! What a person has found out about the records: files that are left out, records that differ, and why operators stay on the CPU.
+//! Manual findings about the records: files that are left out, records that differ, and why operators stay on the CPU.
 
 /// Files that are left out, and why.
 pub const SKIPPED: [(&str, &str); 6] = [
@@ -10,7 +10,7 @@ pub const SKIPPED: [(&str, &str); 6] = [
     ("set_variable", "settings"),
 ];
 
-/// Records that differ for a reason that a person has looked at: where they stand, and why.
+/// Records that differ for a known reason: position and reason.
 pub const KNOWN: [(&str, &str); 19] = [
     ("join_disable_repartition_joins.slt:64", "rows that tie in ORDER BY under a LIMIT"),
     ("limit.slt:691", "rows that tie in ORDER BY under a LIMIT"),
@@ -36,7 +36,8 @@ pub const KNOWN: [(&str, &str); 19] = [
     ),
 ];
 
-/// Records whose answer is DataFusion's mistake, or a statement that is refused: where they stand, and what docs/upstream.md says of them.
+/// Records whose answer is DataFusion's mistake, or a statement that is refused: where they stand, and what
+/// docs/upstream.md says of them.
 pub const OVERRULED: [(&str, &str); 51] = [
     ("array/array_has.slt:760", ANYS),
     ("array/array_has.slt:765", ANYS),
@@ -98,7 +99,7 @@ const OVERFLOW: &str = "whole numbers that overflow are an error";
 const FOLDERS: &str = "a folder is all below it, but for hidden names";
 const SIMILAR: &str = "SIMILAR TO has SQL's patterns, which are constants";
 
-/// A reason that so many queries have needs a sentence in [`WHY`].
+/// Number of queries from which a reason needs a sentence in [`WHY`].
 pub const OFTEN: usize = 10;
 
 /// Words of frequent reasons, and why they remain.

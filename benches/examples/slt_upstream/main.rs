@@ -1,15 +1,16 @@
 //! DataFusion's own SQL logic tests, on the CPU and on the simulated device: `cargo slt-upstream [FILTER …]`.
 //!
 //! ```text
-//!   files of DataFusion's test crate ─► each record on the CPU ─► passes? ─► the same on the simulated device ─► passes?
+//!   files of DataFusion's test crate ─► each record on the CPU ─► passes? ─► the same on the simulated device ─►
+//!                                                                            passes?
 //!                                                                               └─► without an operator on the CPU?
 //!   ─► docs/compatibility.md
 //! ```
 //!
 //! Files    the registry's source of `datafusion-sqllogictest` in the version of the `datafusion` that is built in; or
 //!          `--checkout DIR`, a clone of DataFusion with its submodules. The published crate lacks the data folders of
-//!          the clone (`testing`, `parquet-testing`, `datafusion/core/tests`): records that read them fail on the CPU, so
-//!          they count nowhere. `--data DIR` names a folder that has them. The tables of TPC-H are made here.
+//!          the clone (`testing`, `parquet-testing`, `datafusion/core/tests`): records that read them fail on the CPU,
+//!          so they count nowhere. `--data DIR` names a folder that has them. The tables of TPC-H are made here.
 //! Counts   queries with an answer. EXPLAIN, SHOW, SET, DESCRIBE and the information schema say what an engine is, not
 //!          what it answers: they are exempt. Statements run, and count apart.
 
@@ -174,11 +175,11 @@ fn slt_files(folder: &Path, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What came of one record on one engine.
+/// Result of one record on one engine.
 #[derive(Debug, Clone)]
 enum Came {
     Passed(Box<Passed>),
-    /// What the file says, and what came instead if the query gave an answer.
+    /// The file's expectation, and the actual rows if the query returned any.
     Failed(String, Option<Box<Passed>>),
     /// A condition names another engine, or the record is no statement and no query.
     Nothing,
@@ -201,7 +202,8 @@ impl Passed {
         Self { alone, launched: report.launches > 0, reasons, answer }
     }
 
-    /// The same rows as `cpu`, by the rules of our own suites: floats within their tolerance, and in order where there is one.
+    /// The same rows as `cpu`, by the rules of our own suites: floats within their tolerance, and in order where there
+    /// is one.
     fn agrees(&self, cpu: &Self, sql: &str) -> bool {
         let both = cpu.answer.as_ref().zip(self.answer.as_ref());
         both.is_some_and(|(cpu, device)| compare(cpu, device, is_ordered(sql)).is_ok())
@@ -223,7 +225,7 @@ struct Counts {
     reasons: BTreeMap<String, usize>,
     /// Queries that left an operator on the CPU, and why.
     fallbacks: Vec<(String, String)>,
-    /// What passes on the CPU and fails on the device.
+    /// Records that pass on the CPU and fail on the device.
     differences: Vec<String>,
     /// Answers that are the file's by the rules of our own suites, and not by its letters.
     agree: usize,
@@ -544,7 +546,7 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
         let wanted = arguments.filters.is_empty() || arguments.filters.iter().any(|filter| name.contains(filter));
         wanted && !SKIPPED.iter().any(|(part, _)| name.starts_with(part))
     });
-    // The file that takes longest goes first.
+    // Start the longest file first.
     paths.sort_by_key(|path| (!path.ends_with("tpch/tpch.slt"), path.clone()));
     if paths.is_empty() {
         return Err(format!("no file of {} has one of {:?} in its path", tests.display(), arguments.filters));

@@ -30,22 +30,22 @@ use crate::runner::is_ordered;
 /// How calls fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// One is refused; the next try succeeds.
+    /// One call is refused; the next attempt succeeds.
     Once,
-    /// One and all later ones of its kind are refused, until something is freed or spilled.
+    /// One call and all later ones of its kind are refused, until memory is freed or spilled.
     UntilFree,
-    /// One and all later ones of its kind are refused.
+    /// One call and all later ones of its kind are refused.
     Forever,
-    /// One tells that the device is lost.
+    /// One call reports that the device is lost.
     Lost,
-    /// One is accepted, and its work loses the device.
+    /// One call is accepted, and its work loses the device.
     Late,
 }
 
 impl Fault {
     pub const ALL: [Fault; 5] = [Fault::Once, Fault::UntilFree, Fault::Forever, Fault::Lost, Fault::Late];
 
-    /// As the command line has it.
+    /// Name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Fault::Once => "once",
@@ -72,7 +72,7 @@ impl Fault {
     }
 }
 
-/// One failure on order.
+/// One injected failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Case {
     pub call: CallKind,
@@ -92,7 +92,7 @@ const WHEN_SHORT: [CallKind; 6] = [
 ];
 
 impl Case {
-    /// The failure, and what brings it about.
+    /// The failure, and the injections that cause it.
     fn orders(self) -> Vec<FailCall> {
         if !WHEN_SHORT.contains(&self.call) {
             return vec![self.order()];
@@ -137,20 +137,20 @@ fn keeps_kernels(call: CallKind) -> bool {
 /// How a run ended that is as it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ended {
-    /// The run had fewer calls: its tasks came in another order than when they were counted.
+    /// The run made fewer calls: its tasks ran in another order than when the calls were counted.
     NotReached,
     /// The device gave the right answer.
     Answered,
     /// The CPU gave the right answer, and a note says why.
     Noted,
-    /// A clear error: the CPU is forbidden, or rows had left already.
+    /// A clear error: the CPU is forbidden, or rows had already been returned.
     Refused,
 }
 
 /// Longest time that a query may take; these take a fraction of a second.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// What is asked after every run: the engine must still answer.
+/// Query run after every case: the engine must still answer it.
 const AFTERWARDS: &str = "SELECT n_regionkey, count(*), sum(n_nationkey) FROM nation GROUP BY n_regionkey";
 
 /// How often a query makes each kind of call when nothing fails.
@@ -167,7 +167,7 @@ pub struct Undisturbed {
 }
 
 impl Undisturbed {
-    /// How many calls there are to fail.
+    /// Number of calls that can fail.
     pub fn calls(&self, call: CallKind, fault: Fault) -> u64 {
         let seen = match wants_fresh(call, fault) {
             _ if keeps_kernels(call) => &self.keeping,
@@ -245,7 +245,7 @@ impl Bench {
         Ok(Bench { allow, error, engine, sim, _kernels: kernels })
     }
 
-    /// How often each kind of call was seen since it was asked before.
+    /// Number of calls of each kind since the last count.
     fn seen(&self) -> Seen {
         let seen = CallKind::ALL.iter().map(|call| (*call, self.sim.take_order_back(*call)));
         seen.filter(|(_, seen)| *seen > 0).collect()
@@ -300,7 +300,7 @@ impl Bench {
         Ok(if reached { ended } else { Ended::NotReached })
     }
 
-    /// Waits for what the run's tasks still give back; then nothing may be in use, and nothing may have been found.
+    /// Waits until the run's tasks have released their resources; then nothing may be in use, and no finding may exist.
     async fn nothing_is_left(&self) -> Result<(), String> {
         // The next case loads its columns anew.
         Store::of(&self.engine).clear();
@@ -362,7 +362,7 @@ impl Lab {
     /// One run with a failure on order.
     ///
     /// # Errors
-    /// What is not as it should be.
+    /// A description of the misbehavior.
     pub async fn judge(&mut self, query: &Named, expected: &Answer, case: Case) -> Result<Ended, String> {
         let fresh = || async {
             let opened = Bench::open(&self.config, &self.data, keeps_kernels(case.call)).await;
@@ -411,7 +411,7 @@ fn says(text: &str, case: Case) -> bool {
     let lost = ["is lost", "was lost"];
     match case.call {
         CallKind::Allocate if !case.fault.loses_the_device() => text.contains(memory[0]),
-        // What the driver does not find is told with what there is.
+        // For a missing kernel, the driver's error lists the existing ones.
         CallKind::ModuleFunction if text.contains("module has no kernel") => true,
         call => text.contains(call.name()) || memory.iter().chain(&lost).any(|words| text.contains(words)),
     }
@@ -429,7 +429,7 @@ fn is_clear(error: &str, case: Case) -> Result<(), String> {
     }
 }
 
-/// What runs on the CPU without a word: an operator that the plan leaves there, or one that a note does not explain.
+/// Fails on unexplained CPU work: an operator that the plan leaves there, or one that no note explains.
 fn on_the_cpu(report: &QueryReport) -> Result<(), String> {
     let left = report.operators - report.operators_on_device;
     match (report.reasons.as_slice(), left) {

@@ -1,4 +1,5 @@
-//! Calls of the driver that fail, one after the other, in every query: no run may end in a wrong answer, a leak or a hang.
+//! Calls of the driver that fail, one after the other, in every query: no run may end in a wrong answer, a leak or a
+//! hang.
 //!
 //! ```text
 //!   32 queries × 26 kinds of calls × { once │ until something is freed │ for ever │ lost │ late } × every n
@@ -22,7 +23,7 @@ use self::lab::{Case, Ended, Fault, Lab, Undisturbed};
 use self::queries::queries;
 use crate::fuzz::rng::Rng;
 
-/// What to run.
+/// Options of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// Only the query of this name.
@@ -33,9 +34,9 @@ pub struct Options {
     pub fault: Option<Fault>,
     /// Only this call.
     pub nth: Option<u64>,
-    /// So many calls of each kind, fault and query; `None` is every one.
+    /// Maximum number of calls per kind, fault and query; `None` tests every call.
     pub sample: Option<usize>,
-    /// Of the kinds and faults of each query one in so many.
+    /// Of the kinds and faults of each query, one in this many is tested.
     pub one_in: usize,
     /// Chooses the sample.
     pub seed: u64,
@@ -57,7 +58,7 @@ pub struct Summary {
     /// Calls of these queries when nothing fails.
     pub calls: u64,
     pub ended: BTreeMap<(CallKind, Fault, Ended), u64>,
-    /// One line per case that is not as it should be.
+    /// One line per failed case.
     pub failures: Vec<String>,
 }
 

@@ -1,8 +1,8 @@
 //! The queries of the sweeps: ten of TPC-H, eighteen of our own over its tables, and three with functions of clicks.
 //!
 //! ```text
-//!   aggregates  scalar · few groups · direct · hash · over another aggregate      rows  home as they come · sorted · windows
-//!   nested      lists of groups · items of lists · lists and structures of rows                                  again     recursion
+//!   aggregates  scalar · few groups · direct · hash · over another aggregate      rows      as read · sorted · windows
+//!   nested      lists of groups · items of lists · lists and structures of rows   again     recursion
 //!   strings     as keys · computed · least and greatest                           joins      of up to six tables
 //!   clicks      sessions · pairs · earlier rows
 //!   learning    k-means and naive Bayes, whose host waits between launches

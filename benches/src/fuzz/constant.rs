@@ -4,12 +4,15 @@
 //!   SELECT … WHERE (k < ⟨3│17⟩) … LIMIT ⟨5│30⟩      left: the query · right: its twin
 //! ```
 //!
-//! Streams  the first value comes from the query's own stream, so that a seed gives the query that it gave without a twin; the second
-//!          from a stream aside.
-//! Shape    both are written alike: a number for a number, a string for a string; a NULL is in both. So both are of one type.
-//! Tests    most random constants change no answer; a query that gets a twin gets one more test in WHERE, [`Query::tested`], or several of
-//!          one column: lists that overlap, equal constants, contradictions, conditions that fold.
-//! Fixed    numbers on which a type depends (digits of round and trunc), zeros that guard a division, and what `Maker::one_nan` copies.
+//! Streams  the first value comes from the query's own stream, so that a seed gives the query that it gave without a
+//!          twin; the second from a stream aside.
+//! Shape    both are written alike: a number for a number, a string for a string; a NULL is in both. So both are of one
+//!          type.
+//! Tests    most random constants change no answer; a query that gets a twin gets one more test in WHERE,
+//!          [`Query::tested`], or several of one column: lists that overlap, equal constants, contradictions,
+//!          conditions that fold.
+//! Fixed    numbers on which a type depends (digits of round and trunc), zeros that guard a division, and what
+//!          `Maker::one_nan` copies.
 
 use super::expr::{Expr, Part, sql};
 use super::query::Query;
@@ -29,7 +32,7 @@ impl<T: Clone> Constant<T> {
         Constant(first, other)
     }
 
-    /// One value in both.
+    /// One value for the query and its twin.
     pub fn same(value: T) -> Self {
         Constant(value.clone(), value)
     }
@@ -112,7 +115,7 @@ fn shape(text: &str) -> String {
 }
 
 impl Query {
-    /// The same query with the other value of each constant. The twin of a twin is the query.
+    /// The same query with the other value of each constant. `twin` is its own inverse.
     pub fn twin(&self) -> Query {
         let mut twin = self.clone();
         swap_query(&mut twin);
@@ -125,8 +128,8 @@ const TESTED: [&str; 17] =
     ["id", "id", "k", "n", "g", "i8", "u8", "rare", "early", "j", "s", "v", "grow", "day", "d15", "e32", "ts_s"];
 
 impl Query {
-    /// The same query with one more test of a column against constants, and some of the queries inside FROM with one, too: so that
-    /// a twin has other rows.
+    /// The same query with one more test of a column against constants, and some of the queries inside FROM with one,
+    /// too: so that a twin has other rows.
     #[must_use]
     pub fn tested(mut self, rng: &mut Rng) -> Query {
         test_query(&mut self, None, rng);
@@ -183,7 +186,7 @@ fn test(scope: Vec<(String, Ty)>, rng: &mut Rng) -> Option<Expr> {
         test = sql!(Ty::Bool; "(", test, op, other, ")");
     }
     if rng.chance(8) {
-        // What is computed before any row is read.
+        // Expressions that are folded before any row is read.
         let (a, b) = (Constant::below(rng, 3), Constant::below(rng, 3));
         let op = rng.pick(&[" = ", " < ", " <> "]);
         test = sql!(Ty::Bool; "(", test, rng.pick(&[" AND ", " OR "]), "(", a, op, b, "))");
@@ -191,7 +194,8 @@ fn test(scope: Vec<(String, Ty)>, rng: &mut Rng) -> Option<Expr> {
     Some(test)
 }
 
-/// Tests of one column: their constants are equal now and then, so that lists overlap, and tests contradict one another.
+/// Tests of one column: their constants are equal now and then, so that lists overlap, and tests contradict one
+/// another.
 struct Drawn {
     name: String,
     ty: Ty,

@@ -6,10 +6,11 @@
 //! ```
 //!
 //! Same   a table is a function of the seed and its number of rows.
-//! Grows  the texts of `grow` and `uniq` go on changing with the row number: every extent, however small, brings new values,
-//!        some of which sort before all earlier ones. So dictionaries grow and ranks move.
+//! Grows  the texts of `grow` and `uniq` go on changing with the row number: every extent, however small, brings new
+//!        values, some of which sort before all earlier ones. So dictionaries grow and ranks move.
 //! Shapes differ by table, so that under one variant one table is a single extent and another one many.
-//! NaN    of both signs and with payloads, and both zeros, in all tables: in Parquet files with bounds of floats, and without.
+//! NaN    of both signs and with payloads, and both zeros, in all tables: in Parquet files with bounds of floats, and
+//!        without.
 //! Narrow  `n`, `soon` and `few` have 64 bits and values that fit 32, with NULLs among them.
 
 use std::path::{Path, PathBuf};
@@ -106,7 +107,7 @@ pub const COLUMNS: [(&str, Ty); 53] = [
     ("tz_b", Ty::Time(6, Zone::Berlin)),
     ("soon", Ty::Time(3, Zone::None)),
     ("few", Ty::Int(false, 64)),
-    // The last, because Parquet has no such type.
+    // Last, because Parquet has no such type.
     ("span", Ty::Span(Span::Mixed)),
 ];
 
@@ -341,8 +342,9 @@ fn table(seed: u64, rows: usize) -> RecordBatch {
             true,
         ),
         ("g", Arc::new(Int32Array::from(column(rng, rows, 40, &[], |rng| rng.between(-2, 2) as i32))), true),
-        // Finds equals in the first rows alone: what a join keeps of these must outlive what later extents bring. The first
-        // row has the value of all late ones, so that no extent widens the range of the column, which would begin anew.
+        // Finds equals in the first rows alone: what a join keeps of these must outlive what later extents bring. The
+        // first row has the value of all late ones, so that no extent widens the range of the column, which would begin
+        // anew.
         (
             "early",
             Arc::new(Int32Array::from_iter_values((0..rows).map(|row| match row {
@@ -434,8 +436,8 @@ fn pairs(rng: &mut Rng, rows: usize) -> StructArray {
     StructArray::new(fields.into(), vec![Arc::new(numbers), Arc::new(words)], Some(nulls.into()))
 }
 
-/// Texts of which `percent` of 100 are new at their row, ever less and ever greater ones in turn. The others are `words`,
-/// between the two, so that the least and the greatest text are always new ones.
+/// Texts of which `percent` of 100 are new at their row, ever less and ever greater ones in turn. The others are
+/// `words`, between the two, so that the least and the greatest text are always new ones.
 fn growing(rng: &mut Rng, rows: usize, percent: u64, words: &[&str]) -> Vec<Option<String>> {
     let one = |row: usize| match (rng.chance(10), rng.chance(percent)) {
         (true, _) => None,
@@ -456,7 +458,7 @@ pub fn rows_of(seed: u64, name: &str, rows: usize) -> Result<RecordBatch> {
     Ok(table(seed, rows).project(&(0..columns_of(name).len()).collect::<Vec<_>>())?)
 }
 
-/// A folder with the Parquet files of one seed; it goes when this is dropped.
+/// A folder with the Parquet files of one seed, deleted on drop.
 pub struct Folder(PathBuf);
 
 impl Folder {
@@ -498,7 +500,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What cannot be removed is left to the system's own cleaning.
+        // Errors are ignored: the system's own cleaning removes the rest.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -7,18 +7,22 @@
 //!                several variants         findings, bytes in use
 //! ```
 //!
-//! Devices  each session has a simulated device of its own, with a seed for its schedule. A CUDA device, or one that the caller
-//!          brings, is shared by all sessions and workers: bytes that stay in use are looked for when all have ended.
+//! Devices  each session has a simulated device of its own, with a seed for its schedule. A CUDA device, or one that
+//!          the caller brings, is shared by all sessions and workers: bytes that stay in use are looked for when all
+//!          have ended.
 //!
 //! Errors   where DataFusion fails, the device fails too. One freedom: DataFusion says nothing about which rows and
-//!          which expressions it evaluates when a WHERE, a FILTER, a CASE, a LIMIT or another operand makes some of them
-//!          unneeded, so there the device may answer where DataFusion fails. Seldom it is the other way round: DataFusion
-//!          never asks for one side of a join whose other side has no rows, and the device has run it already. Both
-//!          are counted. A failure that is the device's own is a difference.
-//! Pairs    a query may have a twin with other constants ([`Trial::pair`]); the two run in turn, each against its own answer.
-//! Tables   a query may be made a table of ([`Trial::made`]), after it has run: the table takes over what that run has found.
-//! Alarms   a finding of the simulated device, bytes of the pool that stay in use, a hang and a panic are differences, a
-//!          panic of DataFusion itself and one on both sides too: the generator avoids the forms that DataFusion panics over.
+//!          which expressions it evaluates when a WHERE, a FILTER, a CASE, a LIMIT or another operand makes some of
+//!          them unneeded, so there the device may answer where DataFusion fails. Seldom it is the other way round:
+//!          DataFusion never asks for one side of a join whose other side has no rows, and the device has run it
+//!          already. Both are counted. A failure that is the device's own is a difference.
+//! Pairs    a query may have a twin with other constants ([`Trial::pair`]); the two run in turn, each against its own
+//!          answer.
+//! Tables   a query may be made a table of ([`Trial::made`]), after it has run: the table takes over what that run has
+//!          found.
+//! Alarms   a finding of the simulated device, bytes of the pool that stay in use, a hang and a panic are differences,
+//!          a panic of DataFusion itself and one on both sides too: the generator avoids the forms that DataFusion
+//!          panics over.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -63,15 +67,15 @@ pub struct Variant {
     /// Groups that a hash table has room for at first; 0 for as many as there are outside tests.
     pub groups_at_first: usize,
     pub deterministic_floats: bool,
-    /// Of both sides.
+    /// Setting of both sides.
     pub integer_overflow: IntegerOverflow,
-    /// Where the memory of a simulated device comes from; a shared device has its own.
+    /// Memory resource of a simulated device; a shared device has its own.
     pub memory_resource: Strategy,
     /// Whether columns stay on the device.
     pub cache: Cache,
     /// Bytes that they may take; 0 for a share of the device's.
     pub cache_bytes: usize,
-    /// Of what a repeated query takes over from earlier runs, so many-th answers are wrong; 0 for none.
+    /// Every n-th result that a repeated query reuses from earlier runs is falsified; 0 for none.
     pub surprises: usize,
     /// Rows and bytes of texts that a stored column may have; 0 for as many as there are outside tests.
     pub cache_rows: usize,
@@ -99,12 +103,12 @@ const fn variant(batch_rows: usize, partitions: usize, sim_seed: usize, target_p
     }
 }
 
-/// The same, every table fed anew.
+/// Like `variant`, but every table is fed anew.
 const fn fed(variant: Variant) -> Variant {
     Variant { cache: Cache::Off, ..variant }
 }
 
-/// The same, whole numbers checked for overflow.
+/// Like `variant`, but whole numbers are checked for overflow.
 const fn checked(variant: Variant) -> Variant {
     Variant { integer_overflow: IntegerOverflow::Error, ..variant }
 }
@@ -144,13 +148,13 @@ pub struct Trial {
     pub variant: usize,
     /// With its twin, in this order; by itself otherwise.
     pub pair: Option<Order>,
-    /// Tables are made of it, while every so-many-th of the answers that are taken over is wrong; 0 for none.
+    /// Tables are created from the query, with every n-th reused result falsified; 0 for none.
     pub made: Option<usize>,
 }
 
 impl Trial {
-    /// Query `number` of a seed, in a variant of its own or in `variant`. Where columns stay, it is with its twin in half of all
-    /// queries over all variants.
+    /// Query `number` of a seed, in a variant of its own or in `variant`. Where columns stay, it is with its twin in
+    /// half of all queries over all variants.
     pub fn of(seed: u64, number: u64, variant: Option<usize>) -> Trial {
         let variant = variant.unwrap_or(number as usize % VARIANTS.len());
         let mut rng = Rng::new(seed ^ 0x7717, number);
@@ -177,8 +181,8 @@ impl Trial {
 /// The devices of a run.
 pub struct Devices {
     choice: DeviceChoice,
-    /// By the memory and the dictionaries' size of a variant, since a device remembers which columns have no dictionary.
-    /// Empty: each session opens one.
+    /// By the memory and the dictionaries' size of a variant, since a device remembers which columns have no
+    /// dictionary. Empty: each session opens one.
     shared: BTreeMap<(usize, usize), Arc<Engine>>,
 }
 
@@ -242,7 +246,7 @@ impl Devices {
         options
     }
 
-    /// As an option has it.
+    /// Value of the device option.
     pub fn choice(&self) -> DeviceChoice {
         self.choice
     }
@@ -257,7 +261,7 @@ impl Devices {
         self.shared.values().next().map_or_else(|| "simulated device".to_string(), |engine| engine.name().to_string())
     }
 
-    /// What is wrong with shared devices once all queries have ended.
+    /// Defects of shared devices after all queries have ended.
     pub async fn left(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for engine in self.shared.values() {
@@ -283,7 +287,7 @@ impl Devices {
 /// Longest time that a query may take; small tables take milliseconds.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
-/// What the differ looks at. A reduced query must show the same kind of difference.
+/// Kinds of differences. A reduced query must show the original's kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Answer,
@@ -299,7 +303,7 @@ pub enum Kind {
 /// Operators of executed plans by name: how many ran on the device, and how many on the CPU.
 pub type Operators = BTreeMap<String, (u64, u64)>;
 
-/// What came of one query.
+/// Result of one query.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
     /// Equal answers; whether all operators ran on the device, and none did.
@@ -328,8 +332,8 @@ pub enum Verdict {
     },
 }
 
-/// The sessions of a run: one without a device and one with it per variant, so that both plan alike: which rows DataFusion
-/// evaluates, and so whose errors it meets, depends on its partitions.
+/// The sessions of a run: one without a device and one with it per variant, so that both plan alike: which rows
+/// DataFusion evaluates, and so whose errors it meets, depends on its partitions.
 pub struct Lab {
     cpus: Vec<Millpond>,
     devices: Vec<Millpond>,
@@ -355,7 +359,8 @@ fn outside(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionE
 
 pub(crate) fn config(target_partitions: usize, partitioned: bool) -> SessionConfig {
     let mut config = SessionConfig::new().with_target_partitions(target_partitions);
-    // It keeps -0.0 and 0.0 apart, which DataFusion's groups without a LIMIT do not: the oracle would contradict itself.
+    // It keeps -0.0 and 0.0 apart, which DataFusion's groups without a LIMIT do not: the oracle would contradict
+    // itself.
     config.options_mut().optimizer.enable_topk_aggregation = false;
     if partitioned {
         config.options_mut().optimizer.hash_join_single_partition_threshold = 0;
@@ -525,7 +530,7 @@ impl Lab {
         text
     }
 
-    /// The smallest query that differs in the same way, after at most `runs` further runs.
+    /// The smallest query with the same kind of difference, after at most `runs` further runs.
     pub async fn reduce(&self, query: &Query, trial: Trial, kind: Kind, runs: usize) -> (Query, String) {
         let (mut smallest, mut why, mut left) = (query.clone(), String::new(), runs);
         'again: loop {
@@ -600,7 +605,8 @@ fn columns_in(rows: &RecordBatch, sql: &str) -> Result<String> {
     Ok(pretty_format_batches(&[rows.project(&columns)?])?.to_string())
 }
 
-/// What panicked lately and where, newest last: a task that ends in a panic keeps the words and loses the place.
+/// Recent panics with their locations, newest last: a task that ends in a panic keeps the message and loses the
+/// location.
 static PANICS: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
 
 /// Notes the places of panics from here on; the hook that was there still runs.
@@ -703,8 +709,8 @@ pub(crate) fn compare_runs(query: &Query, sql: &str, expected: &Ran, actual: Ran
             let none = report.launches == 0;
             Verdict::Same { rows: actual.num_rows(), wholly, none, reasons: report.reasons, operators }
         }
-        // With fallback allowed a query's own error is DataFusion's, over a part of its plan: a join whose other side has no
-        // rows, say, never asks for that part.
+        // With fallback allowed a query's own error is DataFusion's, over a part of its plan: a join whose other side
+        // has no rows, say, never asks for that part.
         (Ran::Answer(..), Ran::Error(message)) if query.may_skip_errors() && !message.contains("the device") => {
             Verdict::DeviceFailsAlone { message }
         }

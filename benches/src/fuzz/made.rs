@@ -1,7 +1,9 @@
-//! A table that is made of a query takes over what runs of the query have found; what is read of it are the query's rows.
+//! A table that is made of a query takes over what runs of the query have found; what is read of it are the query's
+//! rows.
 //!
 //! ```text
-//!   query ─► CREATE OR REPLACE TABLE made AS query ─► SELECT * FROM made       each by DataFusion's answer to the same; then again
+//!   query ─► CREATE OR REPLACE TABLE made AS query ─► SELECT * FROM made       each by DataFusion's answer to the
+//!                                                                              same; then again
 //!     └ asks        └ takes over, every n-th answer wrong
 //! ```
 //!
@@ -20,18 +22,20 @@ use super::lab::{Kind, PATIENCE, Ran, Verdict, caught, compare_runs, operators, 
 use super::pair::Door;
 use super::query::Query;
 
-/// The table, and what is read of it.
+/// Name of the table, and the query that reads it.
 const MADE: &str = "made";
 const READ: &str = "SELECT * FROM made";
 
-/// Of the answers that a session takes over, every so-many-th is wrong: now, and when the query has been judged; 0 for none.
+/// Every n-th result that a session reuses is falsified: the current n, and the n after the query has been judged; 0
+/// for none.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Surprises {
     pub surprises: usize,
     pub usual: usize,
 }
 
-/// Judges a query and two tables made of it, by a session without a device. `is_shared` if others store tables on its device, too.
+/// Judges a query and two tables made of it, by a session without a device. `is_shared` if others store tables on its
+/// device, too.
 pub(crate) async fn judge(
     query: &Query,
     [cpu, session]: [&Millpond; 2],

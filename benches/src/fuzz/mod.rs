@@ -35,11 +35,11 @@ use self::lab::{Devices, Lab, Operators, Trial, Verdict};
 use self::pair::Outcome;
 use self::query::Query;
 
-/// What to run.
+/// Options of a fuzz run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     pub seed: u64,
-    /// What is compared with DataFusion: simulated devices, one per worker and variant, or a device that all share.
+    /// Devices compared with DataFusion: simulated devices, one per worker and variant, or one device shared by all.
     pub device: DeviceChoice,
     /// Number of the first query.
     pub first: u64,
@@ -287,7 +287,7 @@ async fn work(
                 if let Some(each) = trial.made {
                     again += &format!("    -- as a table, with debug_surprises = {each}");
                 }
-                // Of a pair, both texts.
+                // Both texts of a pair.
                 let twin_of = |query: &Query| match trial.pair {
                     Some(_) => format!("\n  its twin {}", query.twin().sql()),
                     None => String::new(),

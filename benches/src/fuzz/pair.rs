@@ -1,15 +1,18 @@
-//! Two statements that differ in constants alone, run in turn on one session: whatever is kept of one, the other has its own answer.
+//! Two statements that differ in constants alone, run in turn on one session: whatever is kept of one, the other has
+//! its own answer.
 //!
 //! ```text
 //!   A: … k < 3      DataFusion: a        in turn   A B A B        each run against the answer of its own text
 //!   B: … k < 17     DataFusion: b        in rows   A A B B A
 //!                                        doors     A B, then A B by DataFusion's own door
-//!                                        anew      A B, then A B in other spaces: by the plan that both have without their constants
+//!                                        anew      A B, then A B in other spaces: by the plan that both have without
+//!                                                  their constants
 //! ```
 //!
-//! Kept     plans by text, plans by optimised logical plan (DataFusion's own door), columns, and what earlier runs have found.
-//! Verdict  that of the first run that differs; or else the first where one side failed alone; or else that of A. So a pair fails on
-//!          both sides if A does.
+//! Kept     plans by text, plans by optimised logical plan (DataFusion's own door), columns, and what earlier runs have
+//!          found.
+//! Verdict  that of the first run that differs; or else the first where one side failed alone; or else that of A. So a
+//!          pair fails on both sides if A does.
 
 use millpond_queries::answer::compare;
 
@@ -17,7 +20,7 @@ use super::lab::{Kind, Ran, Verdict, compare_runs};
 use super::query::Query;
 use crate::runner::is_ordered;
 
-/// By which door a statement goes to a session.
+/// API through which a statement reaches a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Door {
     /// The engine's own: plans are kept by text.
@@ -49,7 +52,7 @@ impl Order {
         }
     }
 
-    /// As a difference names it.
+    /// Name in a difference.
     fn text(self) -> String {
         let one = |(statement, door): &(usize, Door)| {
             let door = match door {
@@ -63,7 +66,7 @@ impl Order {
     }
 }
 
-/// What came of a pair.
+/// Result of a pair.
 #[derive(Debug)]
 pub struct Outcome {
     /// How the pair ended.
@@ -158,7 +161,7 @@ mod tests {
         assert!(!outcome.apart);
     }
 
-    /// A device that keeps what it must not: the first statement's answer, and then that of whoever ran before.
+    /// A device that wrongly keeps state: it returns the first statement's answer, then that of the previous statement.
     #[test]
     fn an_answer_of_the_other_statement_is_caught() {
         for order in ORDERS {
@@ -190,7 +193,7 @@ mod tests {
         let run = |of, _| if of == 1 { fails() } else { answered(1) };
         let one = judged([answered(1), fails()], Order::InRows, run);
         assert!(matches!(one.verdict, Verdict::Same { .. }), "{one:?}");
-        // Or on the device's side alone: over rows that nobody needs, or not.
+        // Or on the device's side alone.
         let alone = judged([answered(1), answered(2)], Order::InRows, run);
         assert!(rank(&alone.verdict) >= 2, "{alone:?}");
     }

@@ -1,7 +1,8 @@
-//! Random queries: filter, projection, joins, windows, aggregates, grouping sets, HAVING, DISTINCT, set operations, WITH,
-//! subqueries, ORDER BY, LIMIT and OFFSET, and queries inside FROM.
+//! Random queries: filter, projection, joins, windows, aggregates, grouping sets, HAVING, DISTINCT, set operations,
+//! WITH, subqueries, ORDER BY, LIMIT and OFFSET, and queries inside FROM.
 //!
-//! Order   an ORDER BY names every output column, so that rows that tie are equal; LIMIT and OFFSET stand only below one.
+//! Order   an ORDER BY names every output column, so that rows that tie are equal; LIMIT and OFFSET stand only below
+//!         one.
 
 use super::constant::Constant;
 use super::data::{COLUMNS, columns_of, rows_of_table};
@@ -46,8 +47,8 @@ pub struct Query {
     /// A set operation, and its right side.
     pub set: Option<(&'static str, Box<Query>)>,
     pub order: Option<Vec<Order>>,
-    /// Rows that are kept and rows that are skipped before them. All the rest are kept in an outermost query only: DataFusion
-    /// 55.2 drops `ORDER BY … OFFSET n` of a subquery below a join.
+    /// Rows that are kept and rows that are skipped before them. All the rest are kept in an outermost query only:
+    /// DataFusion 55.2 drops `ORDER BY … OFFSET n` of a subquery below a join.
     pub limit: Option<(Option<Constant<usize>>, Constant<usize>)>,
 }
 
@@ -107,8 +108,8 @@ impl Query {
             if let (Source::Table(name), true) = (&query.source, maker.rng.chance(25)) {
                 query.outputs.push(maker.digest(rows_of_table(name)));
             }
-            // Only over columns of one table: DataFusion 55.2 takes a constant key for constant in all groups of a set, and keys
-            // that a join makes equal for equal where a set leaves one out.
+            // Only over columns of one table: DataFusion 55.2 takes a constant key for constant in all groups of a set,
+            // and keys that a join makes equal for equal where a set leaves one out.
             let table = matches!(query.source, Source::Table(_));
             if keys > 0 && table && maker.rng.chance(12) {
                 query.grouping = maker.rng.pick(&[Grouping::Rollup, Grouping::Cube, Grouping::Sets]);
@@ -155,9 +156,9 @@ impl Query {
                 let skipped = Constant(skipped.0, other);
                 query.limit = Some((kept, skipped));
             }
-            // DataFusion's TopK of each part of a union leaves out what the others have found by the keys that vary within a part,
-            // although keys that are constant in one differ between them: what comes out depends on who is first. And it leaves lists
-            // out by a comparison that has NULL items where the order has not.
+            // DataFusion's TopK of each part of a union leaves out what the others have found by the keys that vary
+            // within a part, although keys that are constant in one differ between them: what comes out depends on who
+            // is first. And it leaves lists out by a comparison that has NULL items where the order has not.
             if query.unites(with) || query.columns().iter().any(|column| column.1.is_nested()) {
                 query.limit = None;
             }
@@ -239,8 +240,8 @@ impl Query {
 
     /// Without WITH, set operation, ORDER BY and LIMIT.
     ///
-    /// Of an answer that a LIMIT cuts no float is -0.0: DataFusion sorts it below 0.0, but leaves rows out beforehand by a
-    /// comparison that takes the two for equal.
+    /// Of an answer that a LIMIT cuts no float is -0.0: DataFusion sorts it below 0.0, but leaves rows out beforehand
+    /// by a comparison that takes the two for equal.
     fn select(&self, cut: bool) -> String {
         let all = self.keys.iter().flatten().chain(&self.outputs);
         let output = |expr: &Expr| match expr.ty {
@@ -418,7 +419,8 @@ fn inner_scope(table: &str) -> Vec<(String, Ty)> {
     columns_of(table).iter().map(|(name, ty)| (format!("x.{name}"), *ty)).collect()
 }
 
-/// A LATERAL subquery: an aggregate over the rows of a table that match a row of the columns in `scope`. And its output.
+/// A LATERAL subquery: an aggregate over the rows of a table that match a row of the columns in `scope`. And its
+/// output.
 pub fn lateral(rng: &mut Rng, scope: Vec<(String, Ty)>) -> Option<(Expr, (String, Ty))> {
     let mut maker = Maker { rng, scope };
     let table = maker.rng.pick(&INNER);
@@ -525,7 +527,7 @@ mod tests {
         lists.max().unwrap_or(0)
     }
 
-    /// What a run of some thousand queries must reach.
+    /// Features that a run of some thousand queries must reach.
     #[test]
     fn every_feature_occurs() {
         let texts: Vec<String> = (0..4000).map(|number| Query::random(0xfea7, number).sql()).collect();

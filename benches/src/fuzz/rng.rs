@@ -13,7 +13,7 @@ impl Rng {
         rng
     }
 
-    /// What `draw` makes of the stream aside; this one goes on as if nothing had been drawn.
+    /// Result of `draw` on a separate stream; this stream continues as if nothing had been drawn.
     pub fn aside<T>(&mut self, draw: impl FnOnce(&mut Rng) -> T) -> T {
         let mut rng = Self(self.1, self.0);
         // What is drawn further aside is drawn here.

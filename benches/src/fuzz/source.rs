@@ -1,10 +1,11 @@
-//! Where the rows of a random query come from: a table, a query, the query of the WITH clause, or a chain of joins.
+//! Row sources of a random query: a table, a query, the query of the WITH clause, or a chain of joins.
 //!
 //! ```text
 //!   m33 AS a  JOIN m7 AS e ON a.k = e.j AND (residual)  LEFT ANTI JOIN (SELECT …) AS h ON …
 //! ```
 //!
-//! Keys   come from columns with few values, half of them NULL or skewed, so that joins find duplicates and nothing at all.
+//! Keys   come from columns with few values, half of them NULL or skewed, so that joins find duplicates and nothing at
+//!        all.
 //! Rows   a chain stays below some ten thousand rows: the simulated device is not fast.
 
 use super::data::{TABLES, columns_of};
@@ -13,11 +14,12 @@ use super::query::{Query, lateral};
 use super::rng::Rng;
 use super::ty::Ty;
 
-/// What stands in FROM.
+/// Content of a FROM clause.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Source {
     Table(&'static str),
-    /// A table with one more column `item`, its rows three times: the items of a list of a column, NULL and the column again.
+    /// A table with one more column `item`, its rows three times: the items of a list of a column, NULL and the column
+    /// again.
     Unnested(&'static str, (&'static str, Ty)),
     Query(Box<Query>),
     /// The query of the WITH clause, which is called `w`.
@@ -193,7 +195,7 @@ impl Source {
         self.plain_columns(with).into_iter().map(|(name, ty)| (format!("{alias}.{name}"), ty)).collect()
     }
 
-    /// What stands after FROM.
+    /// SQL text of the FROM clause.
     pub fn sql(&self) -> String {
         match self {
             Source::Table(name) => name.to_string(),

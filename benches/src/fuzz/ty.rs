@@ -171,7 +171,7 @@ impl Ty {
         matches!(self, Ty::F32 | Ty::F64)
     }
 
-    /// True when an expression of this type may stand where one of type `wanted` is asked for.
+    /// True if an expression of this type may replace one of type `wanted`.
     pub fn serves(self, wanted: Ty) -> bool {
         self == wanted
             || matches!((self, wanted), (Ty::Even32, Ty::F32) | (Ty::Even64, Ty::F64))
@@ -243,7 +243,7 @@ impl Ty {
             Ty::Date => format!("DATE '{}'", day(rng)),
             Ty::Time(..) | Ty::Era(_) => {
                 let day = if matches!(self, Ty::Era(_)) && rng.chance(50) { far_day(rng) } else { day(rng) };
-                // Of local time some hours are there twice, and some never.
+                // Some local hours occur twice, and some never.
                 let zone = if matches!(self, Ty::Time(_, Zone::Berlin)) { "Z" } else { "" };
                 cast(format!("'{day}T{:02}:{:02}:{:02}{zone}'", rng.below(24), rng.below(60), rng.below(60)))
             }

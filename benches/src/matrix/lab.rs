@@ -9,9 +9,11 @@
 //!              device: columns stored, and found stored ─────► rows or error ─┘
 //! ```
 //!
-//! Sessions  two, which all files of a worker share: a simulated device is slow to open. A file is the table `t`, until the next one is.
+//! Sessions  two, which all files of a worker share: a simulated device is slow to open. A file is the table `t`, until
+//!           the next one is.
 //! Errors    of DataFusion are the device's, in the same words; a panic of its reader is such an error.
-//! Alarms    a finding of the simulated device, bytes of the pool that stay in use, a hang and a panic are differences, too.
+//! Alarms    a finding of the simulated device, bytes of the pool that stay in use, a hang and a panic are differences,
+//!           too.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -37,11 +39,11 @@ use crate::fuzz::rng::Rng;
 /// Longest time that a query may take; most take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What happened to some files.
+/// Results, counted over files.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Counts {
     pub files: u64,
-    /// Of the files: DataFusion reads them, DataFusion refuses them, none of their columns lacks a device form.
+    /// Number of files that DataFusion reads, that it refuses, and whose columns all have a device form.
     pub read: u64,
     pub refused: u64,
     pub flat: u64,
@@ -110,7 +112,7 @@ impl Counts {
     }
 }
 
-/// Where a device's answer is not DataFusion's.
+/// Difference between the answers of a device and of DataFusion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// The setting of the device's session, in words.
@@ -119,7 +121,8 @@ pub struct Difference {
     pub why: String,
 }
 
-/// A setting of the device's session: its name, its options, and whether all queries run under it or only that of all rows.
+/// A setting of the device's session: its name, its options, and whether all queries run under it or only that of all
+/// rows.
 const SETTINGS: [(&str, &[&str], bool); 5] = [
     ("cache off, pages by the host", &["millpond.cache = off", "millpond.parquet_decoder = host"], true),
     ("cache off, pages by the device", &["millpond.parquet_decoder = device"], true),
@@ -361,8 +364,9 @@ async fn run(session: &Millpond, sql: &str) -> Ran {
     }
 }
 
-/// Equal words, but for what DataFusion itself does not say twice in the same way: of several row groups with wrong bytes any may be
-/// the first one to be told; a scan that filters rows, which a device's does not, wraps the error of a page; so does a panic, in quotes.
+/// Equal messages, except where DataFusion's own message varies: with wrong bytes in several row groups any of them may
+/// be reported first; a scan that filters rows, which a device's does not, wraps the error of a page; so does a panic,
+/// in quotes.
 fn same_error(expected: &str, got: &str, num_groups: u64) -> bool {
     const PAGE: &str = "Parquet argument error: ";
     const PANIC: &str = "internal error in ";
@@ -431,7 +435,7 @@ fn has_device_form(data_type: &DataType) -> bool {
     plain_repr(data_type).is_some() || is_string(data_type)
 }
 
-/// What a plan's scans have counted under a name.
+/// Sum of the metric `name` over a plan's scans.
 fn counted(result: &QueryResult, name: &str) -> u64 {
     let mut sum = 0;
     let walked = result.plan.apply(|node| {

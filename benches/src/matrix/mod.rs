@@ -2,11 +2,13 @@
 //!
 //! ```text
 //!   cases of millpond_data::matrix ──write──┐
-//!                                           ├─► file ─► lab: read in every way ─► Counts · a difference, with the line to paste
+//!                                           ├─► file ─► lab: read in every way ─► Counts · a difference, with the line
+//!                                                                                 to paste
 //!   files of a folder ──────────────────────┘
 //! ```
 //!
-//! Again   `cargo parquet-matrix --seed S --first N --cases 1` writes and reads the same file again, `--files FILE` a file that is there.
+//! Again   `cargo parquet-matrix --seed S --first N --cases 1` writes and reads the same file again, `--files FILE` a
+//!         file that is there.
 
 pub mod lab;
 pub mod reading;
@@ -55,7 +57,7 @@ impl Input {
         Ok(files)
     }
 
-    /// What reports call it.
+    /// Name in reports.
     fn name(&self) -> String {
         match self {
             Input::Case(case) => case.name(),
@@ -82,7 +84,8 @@ impl Input {
 /// How files are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Of the reader's options, and of the simulated device's schedule; 0 is the fixed order, in which few races show.
+    /// Seed of the reader's options, and of the simulated device's schedule; 0 is the fixed order, in which few races
+    /// show.
     pub seed: u64,
     pub device: DeviceChoice,
     /// Give up after this many differences.
@@ -97,7 +100,7 @@ impl Default for Options {
     }
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Summary {
     pub counts: Counts,
@@ -159,7 +162,7 @@ pub async fn run(inputs: Vec<Input>, options: Options, say: impl Fn(&str) + Clon
     Ok(summary)
 }
 
-/// What the workers of a run share.
+/// State shared by the workers of a run.
 struct Shared {
     inputs: Vec<Input>,
     options: Options,
@@ -206,7 +209,7 @@ async fn work(shared: Arc<Shared>, say: impl Fn(&str)) -> Result<Summary> {
                 say(&text);
                 summary.counts.files += 1;
                 summary.differences.push(text);
-                // What a failed run has left behind is not the next file's.
+                // A new lab, so that a failed run does not affect the next file.
                 lab = open()?;
             }
         }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::fuzz::rng::Rng;
 
-/// The options of both sessions, but for `batch_rows`, which is the device's.
+/// The options of both sessions, except `batch_rows`, which is the device's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reading {
     pub pushdown_filters: bool,
@@ -34,7 +34,7 @@ impl Reading {
         }
     }
 
-    /// What is to be `SET` in DataFusion's session, or in the device's, to read a file of so many rows.
+    /// Settings (`SET`) of DataFusion's session, or of the device's, for reading a file of `num_rows` rows.
     pub(super) fn settings(&self, on_device: bool, num_rows: u64) -> Vec<String> {
         let parquet = |name: &str, value: &dyn fmt::Display| format!("datafusion.execution.parquet.{name} = {value}");
         let mut settings = vec![

@@ -47,7 +47,7 @@ impl Rows {
         self.0.num_rows()
     }
 
-    /// Where the other answer differs from this, which is the right one; `None` if it does not.
+    /// First difference between `other` and these rows, which are right; `None` if they are equal.
     pub fn difference(&self, other: &Rows) -> Option<String> {
         let columns = |rows: &Rows| -> Vec<_> {
             let schema = rows.0.schema();

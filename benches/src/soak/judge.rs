@@ -6,17 +6,17 @@
 //! ```
 //!
 //! Noise     a median ignores peaks that last for less than half of a third, up and down.
-//! Sawteeth  of a figure that rises and falls again within a third both medians differ by a step at most. One whose teeth are longer looks
-//!           like growth, and only a longer run can tell.
+//! Sawteeth  of a figure that rises and falls again within a third both medians differ by a step at most. One whose
+//!           teeth are longer looks like growth, and only a longer run can tell.
 //! Short     fewer than [`LEAST_SEEN`] sightings are not judged: [`Trend::Unknown`].
 //! Missed    what grows by less than the bound from one third to the next. A run twice as long sees half of that.
 
-/// What a figure may gain from the middle third to the last one: the larger of the two.
+/// Permitted growth of a figure from the middle third to the last: the larger of the two values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bound {
     /// In the figure's own unit.
     pub least: f64,
-    /// Of the middle third's median.
+    /// Share of the middle third's median.
     pub share: f64,
 }
 
@@ -35,7 +35,7 @@ impl Bound {
 /// Sightings without which nothing is said: three for each third.
 pub const LEAST_SEEN: usize = 9;
 
-/// Where a figure goes.
+/// Trend of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Trend {
     /// Seen too seldom.
@@ -66,13 +66,13 @@ impl Trend {
     }
 }
 
-/// Judges a figure by all sightings of it, oldest first.
+/// Judges a figure by all its sightings, oldest first.
 pub fn judge(seen: &[f64], bound: Bound) -> Trend {
     if seen.len() < LEAST_SEEN {
         return Trend::Unknown;
     }
     let third = seen.len() / 3;
-    // What does not divide by three belongs to the warm-up.
+    // The remainder of the division by three belongs to the warm-up.
     let (middle, last) = (&seen[seen.len() - 2 * third..seen.len() - third], &seen[seen.len() - third..]);
     let (middle, last) = (median(middle), median(last));
     let bound = bound.least.max(bound.share * middle);

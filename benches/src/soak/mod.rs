@@ -2,13 +2,17 @@
 //!
 //! ```text
 //!   seed ─► sessions 0 … n ─► statements ─► one device ─► answers, against the CPU's ─┐
-//!                                              │                                      ├─► Report: what differs, what grows, what is left
+//!                                              │                                      ├─► Report: what differs, what
+//!                                                                                         grows, what is left
 //!             at even times ─► a Sighting ◄────┴──── /proc, pools, caches, folders ───┘
 //! ```
 //!
-//! One      device, pool, store and cache of pipelines, shared as [`with_engine`](millpond::session::MillpondBuilder::with_engine) has it.
-//! Judged   answers are the CPU's; no findings; nothing grows by more than its bound after a third of the time ([`judge`], [`FIGURES`]).
-//! Left     when all sessions are dropped: no byte of the pool in use, nothing pinned on its way, no temporary file, no device.
+//! One      device, pool, store and cache of pipelines, shared as
+//!          [`with_engine`](millpond::session::MillpondBuilder::with_engine) has it.
+//! Judged   answers are the CPU's; no findings; nothing grows by more than its bound after a third of the time
+//!          ([`judge`], [`FIGURES`]).
+//! Left     when all sessions are dropped: no byte of the pool in use, nothing pinned on its way, no temporary file, no
+//!          device.
 //! Again    the seed gives each session the same statements again; how they meet is up to the machine.
 
 pub mod judge;
@@ -33,10 +37,10 @@ use self::sighting::{FIGURES, Figure, OF_A_THREAD, RESIDENT, Sighting, files_bel
 use self::workload::{Source, Workload};
 use crate::fuzz::lab::note_panics;
 
-/// What to run.
+/// Options of a soak run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What each session begins with.
+    /// Initial options of each session.
     pub millpond: MillpondOptions,
     pub seconds: u64,
     /// Sessions at a time.
@@ -55,12 +59,12 @@ impl Options {
     }
 }
 
-/// What sessions did, together.
+/// Totals of all sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
     /// Sessions that were opened.
     pub sessions: u64,
-    /// Statements whose answers are equal.
+    /// Statements with equal answers.
     pub same: u64,
     /// Those that fail on both sides, and those that one side may refuse: see [`Verdict`](crate::fuzz::lab::Verdict).
     pub both_fail: u64,
@@ -72,9 +76,9 @@ pub struct Tally {
     pub set: u64,
     /// Statements that launched a kernel.
     pub on_device: u64,
-    /// Of the simulated device.
+    /// Findings of the simulated device.
     pub findings: u64,
-    /// Statements that are not as they should be; the first [`FAILURES_TOLD`] are told.
+    /// Number of failed statements; only the first [`FAILURES_TOLD`] are reported.
     pub failures: u64,
 }
 
@@ -91,13 +95,13 @@ pub struct Failure {
     /// Number of the worker and of its statement: the same under the same seed.
     pub session: usize,
     pub statement: u64,
-    /// What the session had set.
+    /// Settings of the session.
     pub settings: Vec<String>,
     pub text: String,
     pub what: String,
 }
 
-/// More of them tell nothing new.
+/// Maximum number of failures reported: more add no information.
 pub const FAILURES_TOLD: usize = 20;
 /// Notes have numbers in them.
 const NOTES_TOLD: usize = 40;
@@ -111,17 +115,17 @@ pub struct Report {
     pub interrupted: bool,
     pub tally: Tally,
     pub failures: Vec<Failure>,
-    /// What statements noted, such as why the CPU took over, and how often.
+    /// Notes of statements, such as the reason for a fallback, with their counts.
     pub notes: BTreeMap<String, u64>,
     pub seen: Vec<Sighting>,
-    /// Of each figure that is judged or told.
+    /// Trend of each figure that is judged or reported.
     pub trends: Vec<(&'static str, Option<Trend>)>,
-    /// What should have gone with the sessions.
+    /// Resources that should have been released with the sessions.
     pub left: Vec<String>,
 }
 
 impl Report {
-    /// What is wrong, in a line each.
+    /// Defects, one line each.
     pub fn wrong(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         if self.tally.failures > 0 {
@@ -143,12 +147,12 @@ impl Report {
     }
 }
 
-/// What sessions share.
+/// State shared by the sessions.
 pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) engine: Arc<Engine>,
     pub(crate) workloads: Vec<Arc<Workload>>,
-    /// Where sessions put their files.
+    /// Folder for the sessions' files.
     pub(crate) temporary: tempfile::TempDir,
     /// Plans that each session keeps.
     pub(crate) plans: Vec<AtomicU64>,
@@ -211,7 +215,8 @@ impl Shared {
 /// Longest time that sessions and what they left may take to end.
 const ENDING: Duration = Duration::from_secs(60);
 
-/// Runs sessions until the time is over or `stop` is set, telling `tell` every sighting. Takes the last hold of the device.
+/// Runs sessions until the time is over or `stop` is set, telling `tell` every sighting. Takes the last hold of the
+/// device.
 ///
 /// # Errors
 /// When a workload or the folder for temporary files cannot be made; what goes wrong later is part of the report.
@@ -296,7 +301,7 @@ pub async fn run(
     Ok(Report { device, seconds, interrupted, tally, failures, notes, seen, trends, left })
 }
 
-/// Where each figure goes. A thread more is a heap more.
+/// Trend of each figure. Each further thread adds a heap.
 fn trends(seen: &[Sighting]) -> Vec<(&'static str, Option<Trend>)> {
     let series = |of: fn(&Sighting) -> u64| seen.iter().map(|seen| of(seen) as f64).collect::<Vec<_>>();
     let threads = judge::judge(&series(|seen| seen.threads), Bound::of(0.0)).gained();
@@ -311,7 +316,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is in use although no session is there. Waits for what dropped statements still give back.
+/// Resources in use although no session exists. Waits until dropped statements have released theirs.
 async fn in_use(shared: &Shared) -> Vec<String> {
     let engine = &shared.engine;
     Store::of(engine).clear();

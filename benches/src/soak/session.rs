@@ -1,12 +1,15 @@
 //! One session after another, as users have them: opened, used for a while, dropped.
 //!
 //! ```text
-//!   open ─► SET · ask · ask · cancel · make and drop · ask · … ─► drop ─► open ─► …        until the run ends, in the middle of a statement
+//!   open ─► SET · ask · ask · cancel · make and drop · ask · … ─► drop ─► open ─► …        until the run ends, in the
+//!                                                                                          middle of a statement
 //! ```
 //!
 //! Ask      a statement by one of three doors; its answer is compared with the CPU's.
-//! Cancel   a statement is dropped after some milliseconds, or after its first batch. What is left of it is seen when the run has ended.
-//! Make     CREATE TABLE AS a statement, all rows of that table, DROP TABLE: the rows are compared with the CPU's answer.
+//! Cancel   a statement is dropped after some milliseconds, or after its first batch. What is left of it is seen when
+//!          the run has ended.
+//! Make     CREATE TABLE AS a statement, all rows of that table, DROP TABLE: the rows are compared with the CPU's
+//!          answer.
 //! Set      an option that a session may set, to one of a few values. A new session begins with those of the run.
 //! Again    a session's draws follow from the seed and its number; what runs beside it, and so the schedule, does not.
 
@@ -28,7 +31,7 @@ use crate::fuzz::pair::Door;
 use crate::fuzz::rng::Rng;
 use crate::runner::{run_query, validate};
 
-/// What a session does next.
+/// Next action of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Act {
     Set,
@@ -115,7 +118,8 @@ struct Lane<'s> {
 }
 
 impl Lane<'_> {
-    /// Does the next thing. False when the session must end: a cancelled query of several statements may leave a table of its own.
+    /// Does the next thing. False when the session must end: a cancelled query of several statements may leave a table
+    /// of its own.
     async fn act(&mut self, session: &Millpond, rng: &mut Rng) -> bool {
         let act = Act::draw(rng);
         if act == Act::Set {

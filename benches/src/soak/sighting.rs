@@ -1,4 +1,4 @@
-//! What is seen of a process and its device at one moment.
+//! Figures of a process and its device at one moment.
 //!
 //! ```text
 //!   /proc/self/statm   resident bytes      pool      used and reserved          folder    temporary files
@@ -15,7 +15,7 @@ use millpond::store::Store;
 
 use super::judge::Bound;
 
-/// Figures of one moment. Each is judged by [`FIGURES`], or only told.
+/// Figures of one moment. Each is judged by [`FIGURES`], or only reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sighting {
     /// Since the beginning.
@@ -44,12 +44,13 @@ pub type Figure = (&'static str, fn(&Sighting) -> u64, Option<Bound>);
 const BYTES: Bound = Bound { least: (64 << 20) as f64, share: 0.05 };
 const HANDLES: Bound = Bound::of(2.0);
 
-/// What a thread may keep for itself: the pages of its heap and its stack. On the simulated device kernels run on the threads that wait for
-/// them, and 17 to 19 MiB were seen.
+/// What a thread may keep for itself: the pages of its heap and its stack. On the simulated device kernels run on the
+/// threads that wait for them, and 17 to 19 MiB were seen.
 pub const OF_A_THREAD: f64 = (24 << 20) as f64;
 
-/// Most threads of so many sessions. Whoever waits for the device gives its worker away, and tokio keeps a thread that was needed once as
-/// long as it is needed now and then: their number goes up to the most that ever waited at once, which are a session's feeders and readers.
+/// Maximum number of threads of `sessions` sessions. A thread that waits for the device gives its worker away, and
+/// tokio keeps a thread as long as it is needed now and then: the number rises to the most that ever waited at once,
+/// which are a session's feeders and readers.
 pub fn most_threads(sessions: usize) -> u64 {
     32 * sessions as u64 + 64
 }
@@ -75,7 +76,7 @@ pub const FIGURES: [Figure; 12] = [
 ];
 
 impl Sighting {
-    /// What is there now; whoever asks adds the time, and what its sessions have.
+    /// Current figures; the caller adds the time and the sessions' figures.
     pub fn now(engine: &Engine, temporary: &Path) -> Self {
         let pinned = engine.pinned().statistics();
         let reserved = engine.pool().statistics().map_or(0, |pool| pool.reserved.as_u64());
@@ -97,7 +98,7 @@ impl Sighting {
 }
 
 fn resident_bytes() -> u64 {
-    // Pages have 4 KiB wherever this runs; where they are larger, growth is only told too small.
+    // Assumes pages of 4 KiB; with larger pages, growth is only underreported.
     const PAGE: u64 = 4096;
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).map_or(0, |pages| pages * PAGE)

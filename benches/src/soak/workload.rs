@@ -1,13 +1,16 @@
-//! Where statements come from, and what the CPU answers to them.
+//! Statements of a soak run, and the CPU's answers to them.
 //!
 //! ```text
-//!   random   tables that a seed makes, in memory and in files       ─┐           ┌─► half of them again and again: plans and columns are kept
+//!   random   tables that a seed makes, in memory and in files       ─┐           ┌─► half of them again and again:
+//!                                                                                    plans and columns are kept
 //!   tpch     a folder of tables; other constants in each statement   ├─► draw ───┤
-//!   gpu-bdb  a folder of tables; its thirty queries                 ─┘           └─► half of them new: what is kept for them must go again
+//!   gpu-bdb  a folder of tables; its thirty queries                 ─┘           └─► half of them new: what is kept
+//!                                                                                    for them must go again
 //! ```
 //!
 //! Oracle   DataFusion alone, over the same tables. Its answers to statements that come again are kept by their text.
-//! Equal    as `millpond run --validate cpu` and `cargo fuzz-sql` have it: with tolerances for floats, in order where there is one.
+//! Equal    as `millpond run --validate cpu` and `cargo fuzz-sql` have it: with tolerances for floats, in order where
+//!          there is one.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -31,7 +34,7 @@ use crate::fuzz::query::Query as RandomQuery;
 use crate::fuzz::rng::Rng;
 use crate::runner::{Outcome, register_functions, register_tables, run_query};
 
-/// What a workload is made of.
+/// Sources of a workload.
 #[derive(Debug, Clone)]
 pub enum Source {
     /// The tables and queries of `cargo fuzz-sql` under a seed.
@@ -87,7 +90,7 @@ fn outside(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionE
     DataFusionError::External(Box::new(error))
 }
 
-/// What whole numbers of random statements do on both sides: they are checked under every other seed.
+/// Integer overflow behavior of random statements on both sides: checked under every other seed.
 fn overflow(seed: u64) -> IntegerOverflow {
     if seed.is_multiple_of(2) { IntegerOverflow::Error } else { IntegerOverflow::Wrap }
 }
@@ -195,7 +198,7 @@ impl Workload {
         }
     }
 
-    /// What the CPU says to a statement.
+    /// The CPU's answer to a statement.
     pub async fn expected(&self, statement: &Statement) -> Expected {
         let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(expected) = known().get(&statement.text) {

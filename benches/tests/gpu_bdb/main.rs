@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   generated rows ─► CPU ─┬─ plain/qNN.sql, DataFusion alone ─► the functions of the workload are right
-//!                          └─ simulated device ─► equal answers, no finding, no byte left, the places of docs/gpu-bdb.md
+//!                          └─ simulated device ─► equal answers, no finding, no byte left, the places of
+//!                                                 docs/gpu-bdb.md
 //! ```
 //!
 //! Shapes    sixty statements of shapes.sql in the shapes of decision support: nothing of them may leave the device.
 //! Plain     the same question without our functions, with the default parameters: windows, `string_to_array`, sums.
-//! Places    what the table of docs/gpu-bdb.md has whole on the device stays there. `MILLPOND_DOCS_WRITE=1 cargo test --workspace
-//!           --test gpu_bdb` writes it anew.
+//! Places    what the table of docs/gpu-bdb.md has whole on the device stays there. `MILLPOND_DOCS_WRITE=1 cargo test
+//!           --workspace --test gpu_bdb` writes it anew.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -180,7 +181,8 @@ async fn every_allocator_gives_the_same_rows() {
     }
 }
 
-/// The table between `<!-- NAME -->` and `<!-- end -->` in docs/gpu-bdb.md: a query that runs on the device alone there still does.
+/// The table between `<!-- NAME -->` and `<!-- end -->` in docs/gpu-bdb.md: a query that runs on the device alone there
+/// still does.
 fn check_table(name: &str, rows: &str) {
     let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/gpu-bdb.md");
     let text = std::fs::read_to_string(&path).expect("docs/gpu-bdb.md is there");

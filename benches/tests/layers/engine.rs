@@ -1,18 +1,23 @@
-//! Holds the arrows inside the engine: circles of files, what each room may import, what `program` may name, and how much `Run` holds.
+//! Holds the arrows inside the engine: circles of files, what each room may import, what `program` may name, and how
+//! much `Run` holds.
 //!
 //! ```text
-//!   ground ← device, column ← expr ← program ← parquet ← store ← source, result ← placement ← operator, report ← explain ← front
+//!   ground ← device, column ← expr ← program ← parquet ← store ← source, result ← placement ← operator, report ←
+//!   explain ← front
 //! ```
 //!
-//! Numbers   are those of today and may only fall: a change that lowers one writes it here. `cargo layers -- --nocapture` prints them all.
-//! Lists     say what is so today. An arrow, an exception or a name that has gone is struck out here: the tests ask for it.
+//! Numbers   are those of today and may only fall: a change that lowers one writes it here. `cargo layers --
+//!           --nocapture` prints them all.
+//! Lists     say what is so today. An arrow, an exception or a name that has gone is struck out here: the tests ask for
+//!           it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use crate::imports::{File, Imports, largest_circle};
 
-/// Files that import each other in one circle, apart from what a folder's own file imports of its files. 8 at most in the end.
+/// Files that import each other in one circle, apart from what a folder's own file imports of its files. 8 at most in
+/// the end.
 const LARGEST_CIRCLE: usize = 8;
 /// The same with these.
 const LARGEST_CIRCLE_WITH_CHILDREN: usize = 8;

@@ -1,12 +1,14 @@
 //! Which file of a crate uses which other: paths in code, resolved to the file that defines what they name.
 //!
 //! ```text
-//!   crate::program::Program   in session.rs       ─► program/mod.rs re-exports it ─► session.rs uses program/compile.rs
+//!   crate::program::Program   in session.rs       ─► program/mod.rs re-exports it ─► session.rs uses
+//!                                                                                    program/compile.rs
 //!   use super::judge;  judge::filter(…)           ─► uses placement/judge.rs, for what is named through it
-//!   use cast::cast;           in expr/mod.rs      ─► uses expr/cast.rs, which it declares: told apart where that is asked for
+//!   use cast::cast;           in expr/mod.rs      ─► uses expr/cast.rs, which it declares: distinguished on request
 //! ```
 //!
-//! Left out   modules under `#[cfg(test)]`, comments, texts; `mod x;` alone, and a re-export of what the file itself does not name.
+//! Left out   modules under `#[cfg(test)]`, comments, texts; `mod x;` alone, and a re-export of what the file itself
+//!            does not name.
 //! By hand    a tokenizer and no parser: good for code that the compiler has accepted.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,5 @@
-//! Holds the import arrows between the crates, and the fences around cudarc, DataFusion and `unsafe`; `engine` those inside the engine.
+//! Holds the import arrows between the crates, and the fences around cudarc, DataFusion and `unsafe`; `engine` those
+//! inside the engine.
 //!
 //! ```text
 //!   ptx ← memory ← kernels ← engine ← queries ← benches ← cli          parquet ← engine, cli; data stands alone

@@ -1,4 +1,5 @@
-//! A tenth of the matrix of generated Parquet files, and all files of other writers: the device reads them as DataFusion does.
+//! A tenth of the matrix of generated Parquet files, and all files of other writers: the device reads them as
+//! DataFusion does.
 //!
 //! ```text
 //!   millpond_data::matrix, a tenth ─┐

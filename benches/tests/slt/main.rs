@@ -4,17 +4,20 @@
 //!   joins.slt ─┬─► cpu                 DataFusion alone: the expected answers are right
 //!              ├─► sim                 the simulated device: each query twice, the second over columns that stay
 //!              ├─► sim_short_cache     the same where columns leave for others all the time
-//!              ├─► sim_tiny_batches    extents of 3 rows, 7 feeders, 7 partitions, a schedule that changes with the commit
-//!              ├─► sim_few_codes       string columns of more than 2 values have no dictionary, of more than 8 none at all
+//!              ├─► sim_tiny_batches    extents of 3 rows, 7 feeders, 7 partitions, a schedule that changes with the
+//!                                      commit
+//!              ├─► sim_few_codes       string columns of more than 2 values have no dictionary, of more than 8 none at
+//!                                      all
 //!              ├─► sim_tight_memory    a device with very little memory: operators spill or hand over to the CPU
 //!              └─► cuda                where there is one; MILLPOND_TEST_CUDA=1 makes a missing one a failure
 //! ```
 //!
-//! Right     files of `slt/right` have the answers of PostgreSQL and DuckDB. Those of kinds that are mended run on `cpu` and `sim`; the
-//!           others are ignored, with that reason.
-//! SQLite    files of `slt/sqlite` are 2,000 random queries with the answers of SQLite (`make.py` there), on `cpu` and `sim`.
-//! Expected  answers of the others come from DataFusion, whose own run is the configuration `cpu`. `MILLPOND_SLT_WRITE=1 cargo slt cpu`
-//!           writes them into the files; what it changes wants reading.
+//! Right     files of `slt/right` have the answers of PostgreSQL and DuckDB. Those of kinds that are mended run on
+//!           `cpu` and `sim`; the others are ignored, with that reason.
+//! SQLite    files of `slt/sqlite` are 2,000 random queries with the answers of SQLite (`make.py` there), on `cpu` and
+//!           `sim`.
+//! Expected  answers of the others come from DataFusion, whose own run is the configuration `cpu`.
+//!           `MILLPOND_SLT_WRITE=1 cargo slt cpu` writes them into the files; what it changes wants reading.
 
 mod database;
 #[path = "../../examples/slt_sqlite/draw.rs"]
@@ -173,8 +176,8 @@ fn run(name: &str, configuration: &Configuration) {
     assert_eq!(launches > 0, configuration.device != DeviceChoice::Cpu, "launches of {name}");
 }
 
-/// What is wrong with a report: the CPU took an operator without a reason or a note, or the device is said to have run some
-/// without a launch.
+/// What is wrong with a report: the CPU took an operator without a reason or a note, or the device is said to have run
+/// some without a launch.
 fn taken_over(report: &QueryReport) -> Option<String> {
     let left = report.operators - report.operators_on_device;
     report.device.as_ref()?;
@@ -226,7 +229,8 @@ macro_rules! files {
 
 files! { aggregate cte dates decimals group_by joins order select strings subqueries union window }
 
-/// Files of `slt/right`: the kinds in which DataFusion is wrong, with the answers of PostgreSQL and DuckDB (`make.py` there).
+/// Files of `slt/right`: the kinds in which DataFusion is wrong, with the answers of PostgreSQL and DuckDB (`make.py`
+/// there).
 macro_rules! right {
     ($($name:ident)+) => {
         mod right {

@@ -5,8 +5,8 @@
 //!   R   three digits after the point                 NULL for NULL under every letter; 1 and 0 for true and false
 //! ```
 //!
-//! SQLite has no booleans and converts each value to the type that the reader asks for. That is the display of a file, and no
-//! difference between answers.
+//! SQLite has no booleans and converts each value to the type that the reader asks for. That is the display of a file,
+//! and no difference between answers.
 
 use std::fmt::Display;
 

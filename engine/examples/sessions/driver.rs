@@ -1,15 +1,20 @@
-//! Runs a script: statements of several sessions over one device, changes of files between them, and the answers expected.
+//! Runs a script: statements of several sessions over one device, changes of files between them, and the answers
+//! expected.
 //!
 //! ```text
 //!   # a comment
-//!   !new a cache_settle_seconds=0                     a session; all share the device of the first. Options go without "millpond."
+//!   !new a cache_settle_seconds=0                     a session; all share the device of the first. Options go without
+//!                                                     "millpond."
 //!   !write d/x.parquet SELECT value AS a FROM generate_series(0, 9)       a file, written by DataFusion alone
-//!   !sh mv d/x.parquet d/y.parquet                    a command, run in the script's own folder, which $DIR names everywhere
+//!   !sh mv d/x.parquet d/y.parquet                    a command, run in the script's own folder, which $DIR names
+//!                                                     everywhere
 //!   !udf a plus_seven := x + 7                        a function of a BIGINT, registered in session a
 //!
-//!   [a] SELECT count(*) FROM '$DIR/d/'                a statement, up to an empty line or the expected rows; door: Millpond::execute
+//!   [a] SELECT count(*) FROM '$DIR/d/'                a statement, up to an empty line or the expected rows; door:
+//!                                                     Millpond::execute
 //!   ----
-//!   10                                                a row a line, in any order; NULL, and (empty) for a text without characters
+//!   10                                                a row a line, in any order; NULL, and (empty) for a text without
+//!                                                     characters
 //!
 //!   [b/ctx planned] SELECT …                          by context().sql(), and no plan was found for it
 //!   ----
@@ -17,7 +22,8 @@
 //! ```
 //!
 //! Doors    `text` (execute), `stream`, `plan` (a logical plan, then a physical one), `ctx` (DataFusion's own door).
-//! Claims   `planned`: no plan was found; `kept`: the statement's own plan; `template`: that of statements with other constants; `ordered`: so are the rows.
+//! Claims   `planned`: no plan was found; `kept`: the statement's own plan; `template`: that of statements with other
+//!          constants; `ordered`: so are the rows.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! Runs scripts of several sessions over one simulated device: by text, by plan and by template, with files that change between statements.
+//! Runs scripts of several sessions over one simulated device: by text, by plan and by template, with files that change
+//! between statements.
 //!
 //!   cargo run --example sessions -- engine/tests/sessions/folders.sessions
 //!   cargo run --example sessions -- --set debug_sim_seed=7 FILE…          options of all sessions, without "millpond."

@@ -1,4 +1,4 @@
-//! Takes the compression off a page.
+//! Decompresses pages.
 //!
 //!   V1  [ levels, values ] compressed                 V2  levels │ [ values ] compressed
 //!   LZ4 is three things: frames of Hadoop, the frame format, or a bare block; tried in this order, as parquet does.
@@ -13,7 +13,7 @@ use parquet::basic::CompressionCodec;
 use crate::error::{PageError, Result};
 use crate::pages::Page;
 
-/// The body of `page` within `chunk`, as it lies there.
+/// The body of `page` within `chunk`, still compressed.
 pub(crate) fn stored<'a>(page: &Page, chunk: &'a [u8]) -> Result<&'a [u8]> {
     chunk.get(page.bytes.clone()).ok_or_else(|| PageError::Shape("a page lies outside its chunk".into()))
 }
@@ -24,7 +24,7 @@ pub(crate) fn stored<'a>(page: &Page, chunk: &'a [u8]) -> Result<&'a [u8]> {
 /// [`PageError::Codec`] of damaged bytes, [`PageError::Unsupported`] of LZO.
 pub fn decompress(page: &Page, chunk: &[u8], codec: CompressionCodec, into: &mut Vec<u8>) -> Result<()> {
     let body = stored(page, chunk)?;
-    // What lies in `into` is overwritten, so only growth costs anything.
+    // The old contents of `into` are overwritten; only growth has a cost.
     into.resize(page.raw as usize, 0);
     if !page.is_compressed {
         if body.len() != into.len() {
@@ -43,9 +43,9 @@ pub fn decompress(page: &Page, chunk: &[u8], codec: CompressionCodec, into: &mut
     if values.is_empty() { Ok(()) } else { inflate(&body[levels..], codec, values) }
 }
 
-/// Where the blocks of a Snappy stream begin, in the stream and in what it decompresses to, if it is made of blocks of 64 KiB that do not
-/// reach back before themselves: format_description.txt of Snappy allows more, its compressors do not do it. `None` for others, and for
-/// what is no such stream.
+/// Starts of the blocks of a Snappy stream, as offsets in the stream and in its output, if all blocks have 64 KiB and
+/// no copy reaches back beyond its block. Snappy's format_description.txt allows more, but its compressors do not use
+/// it. `None` for other streams and for malformed ones.
 pub fn snappy_blocks(stream: &[u8]) -> Option<Vec<(u32, u32)>> {
     const BLOCK: usize = 1 << 16;
     let (mut size, mut at) = (0_usize, 0);
@@ -118,7 +118,7 @@ fn snappy(body: &[u8], out: &mut [u8]) -> std::result::Result<usize, String> {
 }
 
 thread_local! {
-    /// Its tables are too large to be made anew for each page.
+    /// Reused: the tables are too large to rebuild for each page.
     static ZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
@@ -145,7 +145,7 @@ fn lz4(body: &[u8], out: &mut [u8]) -> std::result::Result<usize, String> {
     lz4_flex::block::decompress_into(body, out).map_err(|error| error.to_string())
 }
 
-/// Frames of Hadoop: two big-endian sizes, decompressed and compressed, and a block.
+/// Hadoop frames: two big-endian sizes (decompressed, compressed) and a block each.
 fn hadoop(mut body: &[u8], out: &mut [u8]) -> std::result::Result<usize, String> {
     let cut_short = || String::from("a frame is cut short");
     let mut at = 0;
@@ -164,7 +164,7 @@ fn hadoop(mut body: &[u8], out: &mut [u8]) -> std::result::Result<usize, String>
     Ok(at)
 }
 
-/// Reads until `out` is full, and tells a stream that is longer.
+/// Reads until `out` is full; a longer stream is an error.
 fn fill(mut from: impl Read, out: &mut [u8]) -> std::result::Result<usize, String> {
     let mut at = 0;
     while at < out.len() {
@@ -188,14 +188,14 @@ mod tests {
     #[test]
     fn blocks_of_snappy_decompress_by_themselves() {
         for len in [0, 1, 1000, 65_536, 65_537, 300_000] {
-            // Some of it repeats, some does not.
+            // Partly repetitive, partly not.
             let bytes: Vec<u8> = (0..len as u32).map(|at| ((at / 7 * 31) ^ (at.wrapping_mul(at) >> 9)) as u8).collect();
             let stream = snap::raw::Encoder::new().compress_vec(&bytes).unwrap();
             let blocks = snappy_blocks(&stream).expect("the compressor works block by block");
             assert_eq!(blocks.len(), (len as usize).div_ceil(65_536).max(1), "{len} bytes");
             let ends = blocks.iter().skip(1).copied().chain([(stream.len() as u32, len as u32)]);
             for ((at, out), (end, out_end)) in blocks.iter().copied().zip(ends) {
-                // With a size of its own in front, each is a stream.
+                // With its own size in front, each block is a stream.
                 let mut alone = Vec::new();
                 let mut size = out_end - out;
                 while size >= 128 {

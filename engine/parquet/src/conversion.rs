@@ -1,23 +1,23 @@
-//! What the values of a column in a file become: what parquet's own reader of Arrow arrays would make of them.
+//! Conversion of a column's file values to Arrow types, with the results of parquet's own Arrow reader.
 //!
 //!   INT32 (UINT_8)            ──► UInt8           the low 8 bits
 //!   INT32 (DATE)              ──► Date64          × 86,400,000
 //!   INT96                     ──► Timestamp(µs)   days and nanoseconds, wrapping
 //!   FIXED(7) (DECIMAL(15, 2)) ──► Decimal128      big-endian, sign extended
 //!
-//! Refused   nested columns · intervals · Float16 · Decimal256 · NULL types · what that reader would refuse, too.
-//! Other types than its own for the column (`Int64` of an INT32) are the work of a cast, and refused here.
+//! Refused   nested columns · intervals · Float16 · Decimal256 · NULL types · everything that the Arrow reader refuses.
+//! Types other than the column's own (`Int64` of an INT32) need a cast, and are refused here.
 
 use arrow::datatypes::{DataType, TimeUnit};
 use parquet::basic::{ConvertedType, LogicalType, TimeUnit as FileUnit, Type as Physical};
 use parquet::schema::types::ColumnDescriptor;
 
-/// A short reason that a user may read.
+/// A short reason, readable for users.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unsupported(pub String);
 
-/// What the values of a leaf column become.
+/// Conversion of the values of a leaf column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conversion {
     pub(crate) kind: Kind,
@@ -34,7 +34,7 @@ pub enum Raw {
     Double,
     /// Nanoseconds since 1970, once they are put together.
     Int96,
-    /// A signed number of so many bytes, the highest first.
+    /// A signed big-endian number of this many bytes.
     Fixed(u8),
 }
 
@@ -107,7 +107,7 @@ impl Conversion {
     /// How `column`'s values become `to`.
     ///
     /// # Errors
-    /// [`Unsupported`] where they cannot, or not here.
+    /// [`Unsupported`] if the conversion is impossible or not implemented.
     pub fn of(column: &ColumnDescriptor, to: &DataType) -> Result<Self, Unsupported> {
         let name = column.path().parts().join(".");
         if column.max_rep_level() > 0 || column.max_def_level() > 1 || column.path().parts().len() > 1 {
@@ -141,7 +141,7 @@ impl Conversion {
         }
     }
 
-    /// They are whole numbers, dates, times or decimals.
+    /// True for integers, dates, times and decimals.
     pub fn is_integer(&self) -> bool {
         !matches!(self.kind, Kind::Bool | Kind::Float32 | Kind::Float64 | Kind::Text { .. } | Kind::FixedText { .. })
     }
@@ -161,12 +161,12 @@ impl Conversion {
         })
     }
 
-    /// They are strings of characters, which are checked.
+    /// True for UTF-8 strings, which are validated.
     pub fn is_utf8(&self) -> bool {
         matches!(self.kind, Kind::Text { utf8: true })
     }
 
-    /// They are strings or binary values.
+    /// True for strings and binary values.
     pub fn is_text(&self) -> bool {
         matches!(self.kind, Kind::Text { .. } | Kind::FixedText { .. })
     }

@@ -11,7 +11,7 @@ const EPOCH: i64 = 2_440_588;
 const DAY_SECONDS: i64 = 86_400;
 const DAY_MILLISECONDS: i64 = 86_400_000;
 
-/// An integer that some kinds are decoded to. Which ones, the column decided; others give zeros.
+/// An integer type that some kinds decode to. The column chooses the kind; unsupported kinds yield zeros.
 pub(crate) trait Decode: Native {
     /// `out.len()` PLAIN values, all of the same length.
     fn plain(kind: Kind, bytes: &[u8], out: &mut [Self]);

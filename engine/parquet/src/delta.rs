@@ -19,10 +19,10 @@ pub(crate) struct Deltas {
     at: usize,
     per_mini: usize,
     minis: usize,
-    /// Values that are still to come, the pending first one among them.
+    /// Values not yet read, including the pending first one.
     left: usize,
     is_first: bool,
-    /// Of the type: no number has more.
+    /// Width of the type in bits.
     bits: u8,
     last: i64,
     least: i64,
@@ -50,7 +50,8 @@ fn within(bits: u8, number: i64) -> Result<i64> {
 }
 
 impl Deltas {
-    /// Begins at byte `at`; the numbers have 32 or 64 `bits`. Some writers make differences of more: parquet's own reader refuses them.
+    /// Begins at byte `at`; the numbers have 32 or 64 `bits`. Some writers make differences of more: parquet's own
+    /// reader refuses them.
     pub(crate) fn new(bytes: &[u8], at: usize, bits: u8) -> Result<Self> {
         let mut at = at;
         let mut number = || varint(bytes, &mut at).ok_or(CUT_SHORT);
@@ -147,7 +148,7 @@ impl Deltas {
         Ok(())
     }
 
-    /// Where the stream ends, which only has to be asked before the first value is read.
+    /// End of the stream. Call only before the first value is read.
     pub(crate) fn end(&self, bytes: &[u8]) -> Result<usize> {
         let mut all = self.clone();
         all.left = all.left.saturating_sub(1);

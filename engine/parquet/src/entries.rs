@@ -1,4 +1,4 @@
-//! The entries of a dictionary as an Arrow array, for those who ask a question of each value once.
+//! Entries of a dictionary as an Arrow array, for evaluating an expression once per distinct value.
 //!
 //!   dictionary page  DECIMAL 105 · 99 · 7 ──► Decimal128Array [1.05, 0.99, 0.07]
 
@@ -16,7 +16,7 @@ use crate::error::{PageError, ReadError, Result, Stopped};
 use crate::pages::Pages;
 use crate::reader::dictionary;
 
-/// Takes strings as they come, and gives no codes.
+/// Collects strings and returns no codes.
 #[derive(Default)]
 struct Taken(Option<ArrayRef>);
 
@@ -27,10 +27,11 @@ impl Intern for Taken {
     }
 }
 
-/// The entries of a chunk's dictionary, of type `data_type`, whose conversion is `conversion`; none if the chunk has no dictionary.
+/// The entries of a chunk's dictionary, of type `data_type`, whose conversion is `conversion`; none if the chunk has no
+/// dictionary.
 ///
 /// # Errors
-/// Of a dictionary that cannot be read, and [`PageError::Unsupported`] of types whose values are no strings and no numbers.
+/// If the dictionary cannot be read; [`PageError::Unsupported`] for types that are neither strings nor numbers.
 pub fn entries(
     chunk: &[u8],
     pages: &Pages,

@@ -1,12 +1,14 @@
 //! What can be wrong with a page: with its bytes, or with what the plan expected of its values.
 //!
-//!   bytes     Header · Rows · Malformed · Codec · Utf8 · Unsupported    the chunk can be read by another reader, or by none
+//!   bytes     Header · Rows · Malformed · Codec · Utf8 · Unsupported    the chunk can be read by another reader, or by
+//!                                                                       none
 //!   plan      OutOfRange · UnexpectedNull · TextsTooLong                the column can be read again in another layout
-//!   caller    Shape                                                     a buffer is too small, or starts between two words
+//!   caller    Shape                                                     a buffer is too small, or starts between two
+//!                                                                       words
 
 use parquet::basic::CompressionCodec;
 
-/// Why a column chunk cannot be decoded.
+/// Reason why a column chunk cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PageError {
@@ -22,7 +24,7 @@ pub enum PageError {
     Codec { codec: CompressionCodec, message: String },
     #[error("a string of the page is not UTF-8")]
     Utf8,
-    /// Valid perhaps, but this reader does not know it.
+    /// Possibly valid, but not supported by this reader.
     #[error("{0}")]
     Unsupported(String),
     /// A valid value lies outside the range of the layout.
@@ -33,24 +35,24 @@ pub enum PageError {
     /// Offsets have 32 bits.
     #[error("the strings need {bytes} bytes, but their offsets end at {}", u32::MAX)]
     TextsTooLong { bytes: u64 },
-    /// What the caller brought does not fit what it asked for.
+    /// Arguments of the caller do not fit the request.
     #[error("{0}")]
     Shape(String),
 }
 
 impl PageError {
-    /// The values contradict the layout, and another layout may hold them.
+    /// True if the values contradict the layout; another layout may hold them.
     pub fn is_of_the_layout(&self) -> bool {
         matches!(self, Self::OutOfRange | Self::UnexpectedNull | Self::TextsTooLong { .. })
     }
 }
 
-/// Why rows were not read.
+/// Reason why rows were not read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     #[error(transparent)]
     Page(#[from] PageError),
-    /// The caller's [`Intern`](crate::Intern) stopped; it knows why.
+    /// The caller's [`Intern`](crate::Intern) stopped and holds the reason.
     #[error("the strings were given no codes")]
     Stopped,
 }
@@ -61,7 +63,7 @@ impl From<Stopped> for ReadError {
     }
 }
 
-/// The caller gives no codes any more, and keeps the reason.
+/// The caller assigns no more codes and holds the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stopped;
 

@@ -1,4 +1,4 @@
-//! What is true of the rows that were read: found on the way, block by block.
+//! Facts about the rows that were read, collected block by block.
 //!
 //!   3 4 7 7 9    rows 5   range 3..=9   sorted, not strictly   4 steps   ends 3 and 9
 //!
@@ -8,33 +8,33 @@
 use crate::error::{PageError, Result};
 use crate::native::{Native, extremes};
 
-/// What is true of some rows of a column, one after the other.
+/// Facts about consecutive rows of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
     pub rows: u64,
     pub nulls: u64,
-    /// Of the valid values, where they are integers. Of codes: 0 and the largest code of any string that was offered, used
-    /// or not.
+    /// Range of the valid values, for integers. For codes: 0 and the largest code of any string passed to the caller,
+    /// used or not.
     pub range: Option<(i128, i128)>,
     /// No integer is smaller than one before it, and none is NULL. False may also mean that it was not tested.
     pub sorted: bool,
-    /// The same, and none is equal to one before it.
+    /// Sorted, and no integer equals the one before it.
     pub ascending: bool,
-    /// Different integers, while they are sorted.
+    /// Number of distinct integers, while they are sorted.
     pub steps: u64,
     /// The first and the last integer, while they are sorted.
     pub ends: Option<(i128, i128)>,
 }
 
 impl Default for Facts {
-    /// Of no rows.
+    /// Facts of no rows.
     fn default() -> Self {
         Self { rows: 0, nulls: 0, range: None, sorted: true, ascending: true, steps: 0, ends: None }
     }
 }
 
 impl Facts {
-    /// Of rows of which no more is known than how many are NULL.
+    /// Facts of rows of which only the number of NULLs is known.
     pub(crate) fn of_others(rows: u64, nulls: u64) -> Self {
         Self { rows, nulls, range: None, sorted: false, ascending: false, steps: 0, ends: None }
     }
@@ -50,7 +50,7 @@ pub(crate) struct Tracker<N> {
     is_ascending: bool,
     steps: u64,
     ends: Option<(N, N)>,
-    /// What valid values must lie within.
+    /// Range that valid values must lie within.
     allowed: Option<(i128, i128)>,
 }
 
@@ -70,7 +70,7 @@ impl<N: Native> Tracker<N> {
         }
     }
 
-    /// Values from `low` to `high` teach it nothing any more.
+    /// True if values from `low` to `high` cannot change the facts.
     pub(crate) fn knows(&self, low: N, high: N) -> bool {
         !self.is_sorted && self.least <= low && self.most >= high
     }
@@ -91,7 +91,7 @@ impl<N: Native> Tracker<N> {
         self.see_between(values, || extremes(values))
     }
 
-    /// The same, with a faster way to their least and largest.
+    /// Like [`Self::see`], with a faster function for the extremes.
     pub(crate) fn see_between(&mut self, values: &[N], extremes: impl FnOnce() -> (N, N)) -> Result<()> {
         let (Some(first), Some(last)) = (values.first(), values.last()) else { return Ok(()) };
         if self.is_sorted {

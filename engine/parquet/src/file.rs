@@ -21,7 +21,7 @@ use parquet::file::reader::{ChunkReader, Length};
 
 use crate::footer::Footer;
 
-/// Why a file was not checked or not written.
+/// Reason why a file was not checked or not written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
@@ -29,18 +29,18 @@ pub enum FileError {
     Read { path: PathBuf, reason: String },
     #[error("cannot write '{}': {reason}", .path.display())]
     Write { path: PathBuf, reason: String },
-    /// Nothing is replaced unasked.
+    /// The output exists and may not be replaced.
     #[error("cannot write '{}': it exists; --force replaces it", .path.display())]
     Exists { path: PathBuf },
     #[error("folder '{}' has no .parquet files", .path.display())]
     NoFiles { path: PathBuf },
-    /// An option has a value that it cannot have.
+    /// An option has an invalid value.
     #[error("{0}")]
     Option(String),
-    /// A file that was to be written is refused; the message names it.
+    /// An output file is refused; the message names it.
     #[error("{0}")]
     Target(String),
-    /// The caller wanted it to stop.
+    /// The caller cancelled the work.
     #[error("interrupted")]
     Stopped,
 }
@@ -129,10 +129,10 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Opens `path` and reads its footer; with `page_index`, the positions of its pages, too.
+    /// Opens `path` and reads its footer; with `page_index`, also the page index.
     ///
     /// # Errors
-    /// [`FileError::Read`] where it cannot be read, is no Parquet file, or has a footer that cannot be true.
+    /// [`FileError::Read`] if the file cannot be read, is not a Parquet file, or has an invalid footer.
     pub(crate) fn open(path: &Path, page_index: bool) -> Result<Self, FileError> {
         let refused = |reason: String| FileError::read(path, reason);
         let failed = |error: io::Error| FileError::read(path, reason_of(&error));
@@ -158,7 +158,7 @@ impl Opened {
         Ok(opened)
     }
 
-    /// Tests that each column chunk lies within the file, before anything trusts its place.
+    /// Tests that each column chunk lies within the file, before any offset is used.
     fn test_chunks(&self) -> Result<(), FileError> {
         let schema_columns = self.metadata.file_metadata().schema_descr().num_columns();
         for (group, row_group) in self.metadata.row_groups().iter().enumerate() {
@@ -216,7 +216,7 @@ fn place(chunk: &ColumnChunkMetaData) -> Option<(u64, u64)> {
     Some((u64::try_from(start).ok()?, u64::try_from(chunk.compressed_size()).ok()?))
 }
 
-/// What is false about the first and the last bytes of a file.
+/// Describes a defect in the first and last bytes of a file.
 fn false_footer(file: &Positioned) -> io::Result<Option<String>> {
     if file.length == 0 {
         return Ok(Some("the file is empty, and has no columns".into()));
@@ -249,8 +249,8 @@ fn false_footer(file: &Positioned) -> io::Result<Option<String>> {
     }))
 }
 
-/// The Parquet files that `path` stands for, sorted: itself, or those below the folder that it is. Names that begin with a
-/// dot are left out.
+/// The Parquet files that `path` stands for, sorted: itself, or those below the folder that it is. Names that begin
+/// with a dot are left out.
 ///
 /// # Errors
 /// [`FileError::Read`] of folders that cannot be read, [`FileError::NoFiles`] of those without a file.
@@ -271,7 +271,7 @@ pub fn list(path: &Path) -> Result<Vec<PathBuf>, FileError> {
                 continue;
             }
             let (path, kind) = (entry.path(), entry.file_type().map_err(failed)?);
-            // A link to a folder might lead round in a circle.
+            // Links to folders are skipped: they may form a cycle.
             if kind.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "parquet") && path.is_file() {
@@ -286,7 +286,7 @@ pub fn list(path: &Path) -> Result<Vec<PathBuf>, FileError> {
     Ok(files)
 }
 
-/// The system's reason without its number: "no space left on device".
+/// The operating system's reason without its number: "no space left on device".
 pub(crate) fn reason_of(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split_once(" (os error").map_or(text.as_str(), |(text, _)| text);

@@ -1,7 +1,7 @@
-//! The footer of a file as it lies there, field by field: what parquet's own reader leaves out is seen here.
+//! The footer of a file, field by field, including fields that parquet's own reader drops.
 //!
 //! ```text
-//!   FileMetaData   2 schema   4 row groups ─► 1 column chunks   4 sorting columns   5 key-value metadata   8 encryption
+//!   FileMetaData  2 schema  4 row groups ─► 1 column chunks  4 sorting columns  5 key-value metadata  8 encryption
 //! ```
 //!
 //! For   refusing what a writer cannot keep, and for comparing a new footer with the old one.
@@ -40,7 +40,7 @@ mod element {
     pub(super) const LOGICAL: i16 = 10;
 }
 
-/// What is compared of a footer.
+/// Parts of a footer that are compared.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Footer {
     /// The elements of the schema in depth-first order, the root first.
@@ -48,7 +48,7 @@ pub(crate) struct Footer {
     key_values: Option<Value>,
     /// The sorting columns of each row group, if it has some.
     sorting: Vec<Option<Value>>,
-    /// The first thing that a writer of plain files cannot keep.
+    /// First feature of the file that the writer cannot keep.
     obstacle: Option<String>,
 }
 
@@ -133,12 +133,12 @@ impl Footer {
         Ok(())
     }
 
-    /// What a writer cannot keep of the file, as a reason why it is not written again.
+    /// First feature of the file that the writer cannot keep, as a reason for not rewriting it.
     pub(crate) fn obstacle(&self) -> Option<&str> {
         self.obstacle.as_deref()
     }
 
-    /// What `new` says otherwise, `None` where nothing is lost. The leaf columns `converted` may have another physical type.
+    /// First difference in `new`; `None` if nothing is lost. The physical type of `converted` leaf columns may differ.
     pub(crate) fn lost_in(&self, new: &Self, converted: &[bool]) -> Option<String> {
         if self.key_values != new.key_values {
             return Some("its key-value metadata differ".into());

@@ -1,4 +1,4 @@
-//! Column chunks of Parquet files, decoded straight into the layout that lies on a device.
+//! Decodes column chunks of Parquet files directly into the layout of device columns.
 //!
 //!   footer ──► statistics, is_all_dictionary            what to expect: ranges, NULLs, dictionaries
 //!   chunk  ──► walk ──► Pages ──► ColumnReader::read ──► values | validity | texts, and Facts

@@ -23,8 +23,8 @@ pub(crate) trait Native: Copy + Default + PartialOrd + 'static {
         Self::LEAST.wide() <= base.into() && i128::from(base) + (1 << 32) <= Self::MOST.wide()
     }
 
-    /// Fills `out` with `values` less `base`, if all of them lie less than 2³² above it. Asks for [`Self::has_near`]; narrow
-    /// types never try.
+    /// Fills `out` with `values` less `base`, if all of them lie less than 2³² above it. Asks for [`Self::has_near`];
+    /// narrow types never try.
     fn near(_values: &[Self], _base: i64, _out: &mut [u32]) -> bool {
         false
     }
@@ -35,7 +35,7 @@ pub(crate) trait Native: Copy + Default + PartialOrd + 'static {
     }
 }
 
-/// The least and the largest of `values`; if there are none, the largest and the least there are.
+/// The least and the largest of `values`; the type's largest and least value if `values` is empty.
 pub(crate) fn extremes<N: Native>(values: &[N]) -> (N, N) {
     let (mut least, mut most) = (N::MOST, N::LEAST);
     for value in values {
@@ -45,8 +45,8 @@ pub(crate) fn extremes<N: Native>(values: &[N]) -> (N, N) {
     (least, most)
 }
 
-/// Wide integers near a base: comparing and cutting 32 bits takes half the work of 64, and there are vector instructions
-/// for it on every machine.
+/// Wide integers near a base: comparing and cutting 32 bits takes half the work of 64, and there are vector
+/// instructions for it on every machine.
 macro_rules! near {
     ($wide:ty) => {
         #[inline]
@@ -137,7 +137,7 @@ macro_rules! stored {
 }
 stored!(u8 => less of_1, u16 => less of_2, u32 => less of_4, u64 => less of_8, u128 => less_wide of_16);
 
-/// A big-endian two's complement number of at most 16 bytes; 0 of none.
+/// A big-endian two's complement number of at most 16 bytes; 0 if empty.
 pub(crate) fn big_endian(bytes: &[u8]) -> i128 {
     let sign = bytes.first().map_or(0, |first| (*first as i8 >> 7) as u8);
     let mut wide = [sign; 16];

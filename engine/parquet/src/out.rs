@@ -1,4 +1,4 @@
-//! Where decoded rows go: memory that is written from front to back and never read.
+//! Output of decoding: memory that is written from front to back and never read.
 //!
 //!   values     rows × width bytes │ bits in 32-bit words │ rows + 1 offsets, the strings' bytes apart
 //!   validity   bits in 32-bit words, 1 = valid
@@ -9,7 +9,7 @@
 
 use crate::error::{PageError, Result};
 
-/// Where decoded rows go. Row 0 is that of the whole output, not of a read.
+/// Output buffers. Row 0 is the first row of the whole output, not of one read.
 ///
 /// | part       | length of `rows` rows                 | unit                                                     |
 /// |------------|---------------------------------------|----------------------------------------------------------|

@@ -1,4 +1,4 @@
-//! Where the pages of a column chunk lie: found by their headers, without decompressing anything.
+//! Locates the pages of a column chunk by their headers, without decompressing.
 //!
 //!   chunk   [ header | dictionary ][ header | page ][ header | page ] …
 //!   V1      page = compress( length + definition levels, values )
@@ -14,7 +14,7 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use crate::error::{PageError, Result};
 use crate::thrift::{Compact, Field};
 
-/// No page is longer: its size would have to come from a damaged header.
+/// Maximum bytes per page; a larger size can only be damage.
 pub const MOST_PAGE_BYTES: u32 = 1 << 30;
 /// Some writers leave headers or a dictionary out of the chunk's size.
 const SLACK: u64 = 64 << 10;
@@ -46,7 +46,7 @@ pub struct Page {
     pub compressed: u32,
     /// Bytes of the body after decompression, with the levels of V2.
     pub raw: u32,
-    /// Known of V2.
+    /// Number of NULLs; only known for V2.
     pub nulls: Option<u32>,
     /// Bytes of repetition and definition levels in front of the values of V2, never compressed. 0 of V1.
     pub level_bytes: (u32, u32),
@@ -106,7 +106,7 @@ pub fn walk(chunk: &[u8], meta: &ColumnChunkMetaData, rows: u64) -> Result<Pages
     Ok(pages)
 }
 
-/// What a page header holds, field by field.
+/// Fields of a page header.
 #[derive(Default)]
 struct Header {
     kind: Option<i32>,

@@ -29,12 +29,12 @@ pub struct ColumnReader<'a> {
     is_nullable: bool,
     column: Box<dyn Column>,
     has_dictionary: bool,
-    /// The page that begins next.
+    /// Index of the next page.
     next: usize,
     open: Option<Open>,
     /// The body of the open page, if it had to be decompressed.
     raw: Vec<u8>,
-    /// Rows to pass over before the next one is read, and rows that are left behind them.
+    /// Rows to skip before the next read, and rows left after them.
     to_skip: u64,
     left: u64,
 }
@@ -42,7 +42,7 @@ pub struct ColumnReader<'a> {
 /// A page of which rows were read.
 struct Open {
     page: usize,
-    /// Rows that are still to come.
+    /// Rows not yet read.
     left: usize,
     /// Where the levels are, and the position among them; `None` if no row is NULL.
     levels: Option<(Range<usize>, Runs)>,
@@ -86,7 +86,7 @@ impl<'a> ColumnReader<'a> {
         Ok(())
     }
 
-    /// Writes the next `rows` rows to rows `first..first + rows` of `out`, and tells what is true of them.
+    /// Writes the next `rows` rows to rows `first..first + rows` of `out`, and returns their facts.
     ///
     /// # Errors
     /// [`PageError`], or [`ReadError::Stopped`] where `intern` stopped.
@@ -119,7 +119,7 @@ impl<'a> ColumnReader<'a> {
         Ok(())
     }
 
-    /// Reads up to `most` rows of one page; says how many.
+    /// Reads up to `most` rows of one page; returns their number.
     fn block(
         &mut self,
         most: u64,
@@ -152,7 +152,7 @@ impl<'a> ColumnReader<'a> {
         Ok(rows)
     }
 
-    /// Passes over the rows that are to be skipped.
+    /// Skips the rows requested by `skip`.
     fn pass(&mut self, intern: &mut dyn Intern) -> std::result::Result<(), ReadError> {
         while self.to_skip > 0 {
             let mut open = match self.open.take() {
@@ -233,7 +233,7 @@ fn body<'a>(page: &Page, chunk: &'a [u8], raw: &'a [u8]) -> Result<&'a [u8]> {
     if page.is_compressed { Ok(raw) } else { stored(page, chunk) }
 }
 
-/// Where the definition levels of a page lie, if it has any, and where its values begin.
+/// Range of a page's definition levels, if any, and the start of its values.
 fn levels(page: &Page, body: &[u8], is_nullable: bool) -> Result<(Option<Range<usize>>, usize)> {
     const CUT_SHORT: PageError = PageError::Malformed("levels are longer than the page");
     let (levels, at) = match page.kind {
@@ -286,7 +286,7 @@ fn load_dictionary(
 /// The bytes of a chunk's dictionary page, decompressed.
 ///
 /// # Errors
-/// Why it cannot be decompressed, or that there is none.
+/// If the page cannot be decompressed, or the chunk has no dictionary.
 pub fn dictionary_bytes(chunk: &[u8], pages: &Pages, meta: &ColumnChunkMetaData) -> Result<Vec<u8>> {
     let page = pages.dictionary.as_ref().ok_or(PageError::Malformed("codes without a dictionary"))?;
     let mut raw = Vec::new();
@@ -295,7 +295,8 @@ pub fn dictionary_bytes(chunk: &[u8], pages: &Pages, meta: &ColumnChunkMetaData)
 }
 
 /// The entries of a chunk's dictionary as `layout` stores values: integers less the base and cut, floats, codes of
-/// 4 bytes, or offsets of 4 bytes, one more than entries, with the bytes behind them. Nothing if the chunk has no dictionary.
+/// 4 bytes, or offsets of 4 bytes, one more than entries, with the bytes behind them. Nothing if the chunk has no
+/// dictionary.
 ///
 /// # Errors
 /// [`PageError::OutOfRange`] if an entry lies outside the range, used or not. [`PageError::Unsupported`] of bits, which

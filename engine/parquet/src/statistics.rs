@@ -4,7 +4,8 @@
 //!   encodings    { RLE_DICTIONARY }           ──►  every data page is dictionary coded
 //!
 //! Statistics are hints: they may lie, so the reader checks each value against the range of its layout.
-//! Ignored   INT96 (its order was never defined) · deprecated minima of unsigned numbers and of bytes (ordered as signed).
+//! Ignored   INT96 (its order was never defined) · deprecated minima of unsigned numbers and of bytes (ordered as
+//!           signed).
 
 use parquet::basic::{Encoding, PageType};
 use parquet::file::metadata::ColumnChunkMetaData;
@@ -86,8 +87,8 @@ pub fn is_all_dictionary(chunk: &ColumnChunkMetaData) -> bool {
         let mut data = pages.iter().filter(|page| is_data(page.page_type) && page.count > 0).peekable();
         return data.peek().is_some() && data.all(|page| is_dictionary(page.encoding));
     }
-    // Older files list all encodings of the chunk together. PLAIN is then also that of the dictionary page itself, unless
-    // that says PLAIN_DICTIONARY; RLE and BIT_PACKED are those of the levels.
+    // Older files list all encodings of the chunk together. PLAIN is then also that of the dictionary page itself,
+    // unless that says PLAIN_DICTIONARY; RLE and BIT_PACKED are those of the levels.
     let mut encodings = chunk.encodings().peekable();
     let is_old = chunk.encodings().any(|encoding| encoding == Encoding::PLAIN_DICTIONARY);
     let is_level = |encoding: Encoding| {

@@ -153,7 +153,8 @@ fn fronted(bytes: &[u8], at: usize, count: usize) -> Result<(Vec<Piece>, Vec<u8>
     Ok((pieces, own))
 }
 
-/// Values `first..first + count` of BYTE_STREAM_SPLIT bytes, put together again: the k-th bytes of all values lie together.
+/// Values `first..first + count` of BYTE_STREAM_SPLIT bytes, put together again: the k-th bytes of all values lie
+/// together.
 pub(crate) fn unsplit(bytes: &[u8], width: usize, first: usize, count: usize, out: &mut Vec<u8>) -> Result<()> {
     let values = bytes.len() / width.max(1);
     if first + count > values {

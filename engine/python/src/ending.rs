@@ -5,8 +5,8 @@
 //!                                                   parked, once Python ends
 //! ```
 //!
-//! A thread that asks for the GIL of a Python that has ended is ended there, in the middle of Rust's frames: the process aborts. Python waits
-//! for its other threads itself, before it calls `begin`.
+//! A thread that asks for the GIL of a Python that has ended is ended there, in the middle of Rust's frames: the
+//! process aborts. Python waits for its other threads itself, before it calls `begin`.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;

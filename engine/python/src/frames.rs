@@ -1,12 +1,14 @@
 //! Frames of Python as tables.
 //!
 //! ```text
-//!   register(polars, pyarrow, duckdb …) ─► Arrow's C stream, read once ─► a table in memory: its columns stay on the device
-//!   register(pandas)                    ─► LiveFrame ─ each query ─► Arrow's C stream ─► a copy ─► rows of this query alone
+//!   register(polars, pyarrow, duckdb …) ─► Arrow's C stream, read once ─► a table in memory: its columns stay on the
+//!                                                                         device
+//!   register(pandas)                    ─► LiveFrame ─ each query ─► Arrow's C stream ─► a copy ─► rows of this query
+//!                                                                                        alone
 //! ```
 //!
-//! Live   frames lie in memory that their owner may write (NumPy's, under pandas). Each query reads the values of its time, and copies them
-//!        before it runs, so that no write reaches it on the way.
+//! Live   frames lie in memory that their owner may write (NumPy's, under pandas). Each query reads the values of its
+//!        time, and copies them before it runs, so that no write reaches it on the way.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -130,7 +130,7 @@ fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
 /// Why a statement gave no answer.
 enum Trouble {
     Told(CliError),
-    /// What Python code raised that the query had called.
+    /// An exception raised by Python code that the query called.
     Raised(PyErr),
 }
 
@@ -357,7 +357,7 @@ impl Running {
         }
     }
 
-    /// What is left of the answer, and the report.
+    /// The rest of the answer, and the report.
     async fn answer(mut self) -> Result<Answer, Trouble> {
         let (schema, mut batches) = (self.stream.schema(), vec![]);
         while let Some(batch) = self.next().await? {

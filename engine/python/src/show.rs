@@ -1,4 +1,5 @@
-//! Answers for people: a table of their first rows, as text and as HTML, with types and the report's line; of EXPLAIN its text.
+//! Answers for people: a table of their first rows, as text and as HTML, with types and the report's line; of EXPLAIN
+//! its text.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -50,7 +51,7 @@ fn total(batches: &[RecordBatch]) -> usize {
     batches.iter().map(RecordBatch::num_rows).sum()
 }
 
-/// What is said of rows that are not shown.
+/// A line about the rows that are not shown.
 fn rest(batches: &[RecordBatch]) -> Option<String> {
     let total = total(batches);
     (total > ROWS).then(|| format!("… {} more rows", total - ROWS))

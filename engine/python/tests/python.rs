@@ -1,8 +1,9 @@
-//! The module in a Python: `tests/test_*.py` with the library that cargo has just built, and the commands of docs/python.md.
+//! The module in a Python: `tests/test_*.py` with the library that cargo has just built, and the commands of
+//! docs/python.md.
 //!
-//! A Python of 3.9 or newer is looked for as `python3`, or as `MILLPOND_TEST_PYTHON` names it. What its own packages lack (Polars, pandas,
-//! pyarrow, DuckDB) comes from the package index into an environment below the target folder. Where there is no Python, or no index, the
-//! tests that need them are skipped, and the list of skipped tests says so.
+//! A Python of 3.9 or newer is looked for as `python3`, or as `MILLPOND_TEST_PYTHON` names it. What its own packages
+//! lack (Polars, pandas, pyarrow, DuckDB) comes from the package index into an environment below the target folder.
+//! Where there is no Python, or no index, the tests that need them are skipped, and the list of skipped tests says so.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,8 @@
-//! Aggregates: every function over every type, NULL-heavy, grouped or not, gives DataFusion's answers on the device alone.
+//! Aggregates: every function over every type, NULL-heavy, grouped or not, gives DataFusion's answers on the device
+//! alone.
 //!
-//!   t (3,000 rows, 7 partitions, 1,000 rows a batch) ──► device = sim, fallback = error ─┬─► equal answers, launches, no finding
+//!   t (3,000 rows, 7 partitions, 1,000 rows a batch) ──► device = sim, fallback = error ─┬─► equal answers, launches,
+//!                                                                                            no finding
 //!                                                    └─► device = cpu ───────────────────┘
 //!
 //! Each test    is one topic; it names every query that failed, not the first alone.

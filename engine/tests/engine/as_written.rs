@@ -1,7 +1,8 @@
-//! Statements mean what they say: columns of USING and NATURAL, EXCEPT ALL and INTERSECT ALL, SIMILAR TO, IS DISTINCT FROM beside AND and OR, FROM
-//! without SELECT; and what is refused.
+//! Statements mean what they say: columns of USING and NATURAL, EXCEPT ALL and INTERSECT ALL, SIMILAR TO, IS DISTINCT
+//! FROM beside AND and OR, FROM without SELECT; and what is refused.
 //!
-//! Values  PostgreSQL 15's, by `psql -At -F '|'` over the tables of [`TABLES`]; those of FROM without SELECT are DuckDB 1.5.6's, which has it.
+//! Values  PostgreSQL 15's, by `psql -At -F '|'` over the tables of [`TABLES`]; those of FROM without SELECT are DuckDB
+//!         1.5.6's, which has it.
 
 use futures::TryStreamExt;
 use millpond::datafusion::arrow::record_batch::RecordBatch;
@@ -295,7 +296,7 @@ fn text(batches: &[RecordBatch]) -> String {
     lines.join("\n")
 }
 
-/// Asks all, and lists those that are not right.
+/// Runs all cases, and lists the wrong answers.
 async fn check(cases: &[(&str, &str)], doors: &[Door]) {
     let mut wrong = Vec::new();
     for device in [DeviceChoice::Cpu, DeviceChoice::Sim] {

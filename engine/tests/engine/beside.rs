@@ -1,6 +1,8 @@
-//! Threads beside each other on one device: random statements of two sessions, while columns are loaded, cleared and leave.
+//! Threads beside each other on one device: random statements of two sessions, while columns are loaded, cleared and
+//! leave.
 //!
-//!   session 1: room for all ───┬─ 16 threads ─► statements ─► the CPU's answers       MILLPOND_FUZZ_SEED chooses them, or the commit
+//!   session 1: room for all ───┬─ 16 threads ─► statements ─► the CPU's answers       MILLPOND_FUZZ_SEED chooses them,
+//!                                                                                     or the commit
 //!   session 2: room for little ┘      └─ millpond_cache_warm, millpond_cache_clear
 
 use std::sync::Arc;

@@ -1,8 +1,11 @@
-//! What bounds of files say about floats: they know nothing of NaN, and whichever zero their writer chose. Answers are those of the rows.
+//! What bounds of files say about floats: they know nothing of NaN, and whichever zero their writer chose. Answers are
+//! those of the rows.
 //!
-//!   four row groups, two files: numbers, NaN of both signs, both zeros, NULL ──► stored · fed · by a filter of the scan · by DataFusion
+//!   four row groups, two files: numbers, NaN of both signs, both zeros, NULL ──► stored · fed · by a filter of the
+//!                                                                                scan · by DataFusion
 //!
-//! Expected  by `f64::total_cmp`, row by row, as DataFusion compares rows; nothing of the CPU's, which prunes by these bounds.
+//! Expected  by `f64::total_cmp`, row by row, as DataFusion compares rows; nothing of the CPU's, which prunes by these
+//!           bounds.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -34,7 +37,8 @@ fn value(row: usize) -> Option<f64> {
     }
 }
 
-/// Rows `from..to`: `k` their numbers, `f`, `g` and `h` the value in 64, 32 and 16 bits, `d` in a dictionary, `x` in a structure.
+/// Rows `from..to`: `k` their numbers, `f`, `g` and `h` the value in 64, 32 and 16 bits, `d` in a dictionary, `x` in a
+/// structure.
 fn rows(from: usize, to: usize) -> RecordBatch {
     let k = Arc::new((from..to).map(|row| row as i64).collect::<Int64Array>()) as ArrayRef;
     let f = Arc::new((from..to).map(value).collect::<Float64Array>()) as ArrayRef;
@@ -77,7 +81,8 @@ async fn numbers(session: &Millpond, sql: &str) -> Vec<i64> {
     result.batches.iter().flat_map(column).collect()
 }
 
-/// A condition over `?`, in whose place each float column stands, and what it says of a value; of NULL, where it says something.
+/// A condition over `?`, in whose place each float column stands, and what it says of a value; of NULL, where it says
+/// something.
 type Test = (&'static str, fn(f64, usize) -> bool, bool);
 
 /// NaN lies beyond all numbers, on the side of its sign; a zero is as the other.
@@ -158,7 +163,8 @@ async fn conditions_over_floats_give_the_rows_that_pass_by_themselves() {
     }
 }
 
-/// Scans that DataFusion reads itself, under a filter that only the CPU knows, and rows that are enough before all were looked at.
+/// Scans that DataFusion reads itself, under a filter that only the CPU knows, and rows that are enough before all were
+/// looked at.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scans_that_stay_on_the_cpu_do_not_believe_bounds_of_floats() {
     let folder = files();
@@ -208,7 +214,7 @@ async fn the_first_rows_of_a_descending_order_are_nan() {
     }
 }
 
-/// A file whose bounds are equal is no constant: its NaN are rows, too.
+/// Equal bounds do not make a file's column constant: its NaN are rows, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn equal_bounds_make_no_constant_of_a_column_with_nan() {
     let folder = tempfile::tempdir().unwrap();

@@ -116,7 +116,7 @@ async fn a_change_that_fails_or_is_explained_changes_nothing() {
     }
 }
 
-/// What was planned over other rows is refused, and can be run again.
+/// A plan over other rows is refused, and can be run again.
 #[tokio::test]
 async fn no_change_of_another_statement_is_lost() {
     for device in [DeviceChoice::Cpu, DeviceChoice::Sim] {

@@ -20,7 +20,7 @@ use crate::edges::write_parquet;
 use crate::nested::nested;
 use crate::support::{parts, plan_text, session_with};
 
-/// A table whose columns are expressions over another's, which its scan computes.
+/// A table whose columns are expressions over another table's, computed by its scan.
 #[derive(Debug)]
 struct Computing {
     of: Arc<dyn TableProvider>,

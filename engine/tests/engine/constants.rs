@@ -91,15 +91,15 @@ async fn statements_that_differ_in_constants_have_their_own_answers() {
         }
     }
     assert_eq!(without, Vec::<usize>::new());
-    // Of so few rows, many queries have no answer at all.
+    // With so few rows, many queries have an empty answer.
     assert!(different >= 8, "{different} of 22 queries have other answers for other constants");
 }
 
-/// Queries whose plan by a template is another than alone, because DataFusion did not know the constants: sides of joins (10, 14),
-/// columns that are passed on (1), conditions that are told twice (4, 12), lists (16), common parts of conditions (19).
+/// Queries whose template plan differs from their own, because DataFusion did not know the constants: sides of joins
+/// (10, 14), columns that are passed on (1), repeated conditions (4, 12), lists (16), common parts of conditions (19).
 const PLANNED_OTHERWISE: [usize; 7] = [1, 4, 10, 12, 14, 16, 19];
 
-/// A plan by a template is the plan that the statement has alone, what scans are told among it.
+/// A plan by a template equals the statement's own plan, including what is pushed down to its scans.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plans_by_templates_are_those_of_statements_alone() {
     let files = data("0.001");

@@ -1,4 +1,5 @@
-//! Lists and structures that are made of several columns: the simulated device gives DataFusion's answers, and leaves nothing to the CPU.
+//! Lists and structures that are made of several columns: the simulated device gives DataFusion's answers, and leaves
+//! nothing to the CPU.
 //!
 //!   v: for each type of items a list l_, and a value x_; i, a number from -4 to 4; n, p: nested columns of all kinds
 //!
@@ -97,7 +98,7 @@ async fn structures() {
     }
 }
 
-/// What DataFusion refuses is refused with its words; what has no form says why.
+/// Errors have DataFusion's message; unsupported forms have a reason.
 #[tokio::test]
 async fn errors_and_reasons() {
     let mut pair = pair(&["millpond.batch_rows = 30"]).await;
@@ -115,7 +116,7 @@ async fn errors_and_reasons() {
         };
         assert_eq!(said(sim), said(cpu), "{of}");
     }
-    // What is not evaluated is no error.
+    // Unevaluated expressions raise no error.
     pair.same("SELECT id, array_slice(l_i64, i * 3000000000, k) FROM v WHERE l_i64 IS NULL AND i <> 0").await;
     pair.stays("SELECT array_union(a.l_f64, b.l_f64) FROM v a JOIN v b ON a.id = b.id", "zeros of floats").await;
     pair.stays("SELECT array_remove(ls, ls[k]) FROM n WHERE id < 0", "structures and maps").await;

@@ -1,5 +1,5 @@
-//! Conditions that contradict one another, above what gives a row of no rows: the right answers are those of the SQL standard (and of
-//! PostgreSQL), which DataFusion alone misses.
+//! Conditions that contradict one another, above what gives a row of no rows: the right answers are those of the SQL
+//! standard (and of PostgreSQL), which DataFusion alone misses.
 
 use millpond::DeviceChoice;
 use millpond::datafusion::arrow::util::display::array_value_to_string;

@@ -1,6 +1,7 @@
-//! An object store in memory that counts who asks for what, and fails when it is told to.
+//! An object store in memory that counts requests, and fails on request.
 //!
-//!   Counted ─ heads, lists, reads by file ─► InMemory          clones of the memory serve sessions that are not counted
+//!   Counted ─ heads, lists, reads by file ─► InMemory          clones of the memory serve sessions that are not
+//!                                                              counted
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,7 +23,7 @@ use millpond::datafusion::object_store::{
 use millpond::datafusion::parquet::arrow::ArrowWriter;
 use millpond::datafusion::parquet::file::properties::WriterProperties;
 
-/// What was asked for.
+/// Requests counted.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Asked {
     pub heads: usize,
@@ -43,7 +44,7 @@ impl Asked {
     }
 }
 
-/// What happens before bytes of a file are read.
+/// Called before bytes of a file are read.
 type Hook = Box<dyn FnMut(&Path) + Send>;
 
 pub struct Counted {
@@ -58,7 +59,7 @@ pub struct Counted {
     is_full: AtomicBool,
 }
 
-/// What a store says that cannot be reached, and one that has no room.
+/// Error message of an unreachable store, and of a full one.
 pub const UNREACHABLE: &str = "connection reset by peer";
 pub const FULL: &str = "no space left on device";
 
@@ -80,7 +81,7 @@ impl Counted {
         Arc::new(Self { inner, asked, before_read, lists_fail, good_reads, goes_away, is_full })
     }
 
-    /// From now on `hook` is called with the file before bytes of it are read.
+    /// Calls `hook` with the file before each later read of its bytes.
     pub fn before_read(&self, hook: impl FnMut(&Path) + Send + 'static) {
         *self.before_read.lock().expect("nobody panics") = Some(Box::new(hook));
     }
@@ -90,7 +91,7 @@ impl Counted {
         self.lists_fail.store(fail, Ordering::Relaxed);
     }
 
-    /// The n-th read from now on fails, counted from 1, and all later ones if the store then goes away.
+    /// Makes the n-th read from now on fail, counted from 1, and all later ones if the store then goes away.
     pub fn fail_read(&self, nth: usize, goes_away: bool) {
         self.goes_away.store(goes_away, Ordering::Relaxed);
         self.good_reads.store(nth, Ordering::Relaxed);
@@ -177,7 +178,7 @@ impl ObjectStore for Counted {
     }
 }
 
-/// Where the tests' files are.
+/// Address of the tests' files.
 pub const URL: &str = "far://away/";
 
 /// Has `session` find its files in `store`.

@@ -1,10 +1,14 @@
-//! The counts of TPC-H, whatever can be counted: the witness that a change of the engine's structure changes nothing else.
+//! The counts of TPC-H, whatever can be counted: the witness that a change of the engine's structure changes nothing
+//! else.
 //!
 //!   22 queries at scale 0.01, device = sim, one partition ─► counts ─► `counts/tpch.txt`
-//!        strings as codes: the first run, and the next, which uses what the first has learnt; strings as texts: the first run
+//!        strings as codes: the first run, and the next, which uses what the first has learnt; strings as texts: the
+//!        first run
 //!
-//! Write   `MILLPOND_COUNTS_WRITE=1 cargo test --workspace --test engine -- counts` writes the file; what changes wants a reason.
-//! One     feeder for each source, and one partition: with more, extents and what follows from them differ from run to run.
+//! Write   `MILLPOND_COUNTS_WRITE=1 cargo test --workspace --test engine -- counts` writes the file; what changes wants
+//!         a reason.
+//! One     feeder for each source, and one partition: with more, extents and what follows from them differ from run to
+//!         run.
 
 use std::fmt::Write;
 use std::path::Path;

@@ -1,12 +1,16 @@
-//! Approximate percentiles: the device answers where DataFusion's own answer is the same in any batches, to the last bit.
+//! Approximate percentiles: the device answers where DataFusion's own answer is the same in any batches, to the last
+//! bit.
 //!
 //! ```text
 //!   rows, drawn by seed ─┬─► the simulated device, extents of 3 to 1000 rows ────────────────┐
-//!                        └─► the CPU, shuffled, in several batches and partitions, thrice ───┴─► equal bits, or the CPU took over
+//!                        └─► the CPU, shuffled, in several batches and partitions, thrice ───┴─► equal bits, or the
+//!                                                                                                CPU took over
 //! ```
 //!
-//! Groups   of 0, 1, 2, 3, 85, 86, 87 and 200 values, and of 200 equal ones; up to 86 a digest of 100 centroids keeps values apart
-//! Values   floats of both widths, integers, decimals; infinities; NaN and both zeros, which the device leaves to the CPU
+//! Groups   of 0, 1, 2, 3, 85, 86, 87 and 200 values, and of 200 equal ones; up to 86 a digest of 100 centroids keeps
+//!          values apart
+//! Values   floats of both widths, integers, decimals; infinities; NaN and both zeros, which the device leaves to the
+//!          CPU
 
 use std::sync::Arc;
 
@@ -323,7 +327,7 @@ async fn equal_values_infinities_and_zeros_of_one_sign() {
     lab.finish();
 }
 
-/// What DataFusion refuses is refused here in its words.
+/// DataFusion's errors, with its messages.
 #[tokio::test]
 async fn what_datafusion_refuses() {
     let lab = Lab::new(Fallback::Allow).await;

@@ -1,6 +1,8 @@
-//! Programs over the engine that end while it works: the libcuda for tests aborts a process whose exit handlers meet a call.
+//! Programs over the engine that end while it works: the libcuda for tests aborts a process whose exit handlers meet a
+//! call.
 //!
-//!   test ─► child process of this very binary, libcuda.so.1 = memory/examples/shim ─► sessions, queries ─► an end ─► exit code
+//!   test ─► child process of this very binary, libcuda.so.1 = memory/examples/shim ─► sessions, queries ─► an end ─►
+//!                                                                                     exit code
 //!
 //! How many  10 children, or as many as `MILLPOND_TEST_EXITS` says.
 

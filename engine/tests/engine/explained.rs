@@ -1,8 +1,10 @@
 //! EXPLAIN and EXPLAIN ANALYZE of TPC-H, as text.
 //!
-//!   22 queries at scale 0.001, device = sim, one partition ─► `explained/plans/q01.txt …` · `explained/analyzed/q01.txt …`
+//!   22 queries at scale 0.001, device = sim, one partition ─► `explained/plans/q01.txt …` ·
+//!                                                             `explained/analyzed/q01.txt …`
 //!
-//! Write   `MILLPOND_EXPLAINED_WRITE=1 cargo test --workspace --test engine -- explained` writes the files; what changes wants reading.
+//! Write   `MILLPOND_EXPLAINED_WRITE=1 cargo test --workspace --test engine -- explained` writes the files; what
+//!         changes wants reading.
 //! Masked  times and shares are `_`, and so is the cause of the limit of a run: it is a matter of time.
 //! Width   120 columns of a terminal, in every line.
 
@@ -156,7 +158,7 @@ async fn nodes_of_the_cpu_say_why() {
     assert!(text.contains(" · CPU because unsupported-expression: "), "{text}");
     assert!(text.contains("\nreasons (docs/reasons.md has the ways out)\n  unsupported-expression  "), "{text}");
     assert!(limit(&sql, &text).starts_with("CPU operators: "), "{text}");
-    // The run names them, too, and who worked on the CPU.
+    // The run names them, too, and the operators that ran on the CPU.
     let text = explained(&sim, &format!("EXPLAIN ANALYZE {sql}")).await;
     assert!(text.contains("\n  unsupported-expression  ") && text.contains(" cpu\n"), "{text}");
     let report = sim.execute(&sql).await.expect("an answer").report;

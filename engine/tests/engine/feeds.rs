@@ -66,7 +66,8 @@ fn register(session: &Millpond, name: &str, partitions: Vec<Arc<dyn PartitionStr
     session.context().register_table(name, Arc::new(table)).expect("registered");
 }
 
-/// A table of so many partitions, each of `batches` batches of `rows` rows, on sessions of the CPU and of the device.
+/// A table of `partitions` partitions, each of `batches` batches of `rows` rows, on sessions of the CPU and of the
+/// device.
 fn sessions(partitions: i64, batches: i64, rows: i64, values: i64, together: bool) -> (Millpond, Millpond) {
     let session = |device, together: Option<Arc<Barrier>>| {
         let session = session_with(device, 2, Fallback::Error);
@@ -99,8 +100,8 @@ fn extents(result: &QueryResult) -> usize {
     extents.expect("feeders count extents").as_usize()
 }
 
-/// What lies below an upload may wait until all of its partitions are asked, as partitioned joins do: so a feeder holds no turn
-/// while it waits for rows.
+/// What lies below an upload may wait until all of its partitions are asked, as partitioned joins do: so a feeder holds
+/// no turn while it waits for rows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn partitions_that_wait_for_each_other_go_on() {
     let (cpu, sim) = sessions(6, 5, 40, 9, true);
@@ -162,7 +163,8 @@ fn two_builds(device: DeviceChoice, fallback: Fallback, together: Option<Arc<Bar
     session
 }
 
-/// Build sides that wait for no other segment are fed at the same time: batches of one come when those of the other have.
+/// Build sides that wait for no other segment are fed at the same time: batches of one come when those of the other
+/// have.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn independent_builds_are_fed_side_by_side() {
     let cpu = two_builds(DeviceChoice::Cpu, Fallback::Allow, None, 40);
@@ -177,7 +179,7 @@ async fn independent_builds_are_fed_side_by_side() {
     same(&cpu, &sim, TWO_BUILDS, &[("partitions", 1)]).await;
 }
 
-/// Where there is no memory for both at once, one comes after the other; an error of one ends both.
+/// Without memory for both at once, one build follows the other; an error of one ends both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn builds_beside_each_other_run_short_or_fail() {
     let cpu = two_builds(DeviceChoice::Cpu, Fallback::Allow, None, 4000);

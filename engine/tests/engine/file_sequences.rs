@@ -1,15 +1,20 @@
-//! Random sequences of file changes below tables, views and names of files: every statement's answer is that of the files as they are.
+//! Random sequences of file changes below tables, views and names of files: every statement's answer is that of the
+//! files as they are.
 //!
 //! ```text
-//!   seed ─► write, rename over, swap, move, remove, link, in place with the time put back, a column more, partitions that come and go
-//!       └─► statements of two sessions by text, stream and DataFusion's door, constants that vary ─► the rows of a model in plain Rust
+//!   seed ─► write, rename over, swap, move, remove, link, in place with the time put back, a column more, partitions
+//!           that come and go
+//!       └─► statements of two sessions by text, stream and DataFusion's door, constants that vary ─► the rows of a
+//!           model in plain Rust
 //! ```
 //!
-//! Model     names lead to files (inodes), links to names; a file's rows follow from its number. No reader has a part in it.
+//! Model     names lead to files (inodes), links to names; a file's rows follow from its number. No reader has a part
+//!           in it.
 //! Alike     nearly all files have one size and one time of change.
-//! Sessions  one that reads a file anew while it is younger than two seconds, and one that trusts its times at once. Where a file is written
-//!           in place, the write is repeated until the time of its inode is another one.
-//! More      `MILLPOND_FILE_SEQUENCES=1000 cargo test --workspace --test engine -- file_sequences`, and `MILLPOND_FUZZ_SEED=…` to begin elsewhere.
+//! Sessions  one that reads a file anew while it is younger than two seconds, and one that trusts its times at once.
+//!           Where a file is written in place, the write is repeated until the time of its inode is another one.
+//! More      `MILLPOND_FILE_SEQUENCES=1000 cargo test --workspace --test engine -- file_sequences`, and
+//!           `MILLPOND_FUZZ_SEED=…` to begin elsewhere.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -52,7 +57,7 @@ impl Source {
     }
 }
 
-/// What a file has.
+/// Content of a file.
 #[derive(Debug, Clone, Copy)]
 struct Content {
     number: i64,
@@ -394,7 +399,7 @@ async fn session(root: &Path, settles: &str, with: Option<&Millpond>) -> Millpon
     session
 }
 
-/// Runs one sequence; gives its statements, and those whose plan was found.
+/// Runs one sequence; returns its statements, and those whose plan was found.
 async fn sequence(seed: u64) -> Result<(usize, u64), String> {
     let folder = tempfile::tempdir().expect("a folder");
     let (mut of, mut files) = (Source(seed), Files::begin(folder.path()));

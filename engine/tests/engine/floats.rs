@@ -4,8 +4,8 @@
 //!         ├─► device = sim, fallback = error ──┐
 //!         └─► device = cpu ────────────────────┴─► equal bits
 //!
-//! Tables   `m` in memory and `p` in Parquet: every pair of values, `d` and `e` of 64 bits, `r` and `q` of 32, `h` and `i` of 16;
-//!          `l` and `u`, to be joined: `x`, `y` and `z`, each value twice in `l`.
+//! Tables   `m` in memory and `p` in Parquet: every pair of values, `d` and `e` of 64 bits, `r` and `q` of 32, `h` and
+//!          `i` of 16; `l` and `u`, to be joined: `x`, `y` and `z`, each value twice in `l`.
 //! Rule     `$d`, `$e` stand for a pair of any width in the queries below, `$[1.5]` is a constant of that width.
 //! Host     what + - × ÷ % make of numbers has the sign that x86 gives; so these are compared there alone.
 
@@ -60,7 +60,7 @@ const SINGLES: [u32; 14] = [
 const HALVES: [u16; 14] =
     [0xfe00, 0x7e00, 0x7e23, 0xfe56, 0xffff, 0x8000, 0x0000, 0x7c00, 0xfc00, 0x3e00, 0xc000, 0x4200, 0x7bff, 0x0001];
 
-/// What has no device form in 16 bits: DataFusion rounds from 64 bits as the processor does.
+/// Functions without a device form in 16 bits: DataFusion rounds from 64 bits as the processor does.
 const WIDER: [&str; 1] = ["percentile_cont"];
 
 /// The value at `at`; NULL comes after the last.
@@ -189,7 +189,8 @@ impl Rig {
                 context.register_batch(*name, batch.clone()).expect("the name is free");
             }
             let path = path.to_str().expect("a UTF-8 path");
-            // The statistics of row groups and pages do not know of NaNs: DataFusion would leave out rows that pass a filter.
+            // The statistics of row groups and pages do not know of NaNs: DataFusion would leave out rows that pass a
+            // filter.
             for option in ["pruning", "enable_page_index"] {
                 let sql = format!("SET datafusion.execution.parquet.{option} = false");
                 context.sql(&sql).await.expect("the option is taken");

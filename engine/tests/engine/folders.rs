@@ -1,4 +1,5 @@
-//! Files in folders: keys of partitions, patterns of paths, hidden and empty files, times of INT96, and folders that change.
+//! Files in folders: keys of partitions, patterns of paths, hidden and empty files, times of INT96, and folders that
+//! change.
 //!
 //! Values  DuckDB 2.0's over the same files, written by it where a test says so; refusals are ours.
 
@@ -19,7 +20,7 @@ use crate::support::session;
 
 const DEVICES: [DeviceChoice; 2] = [DeviceChoice::Cpu, DeviceChoice::Sim];
 
-/// Rows whose keys are NULL, empty, or have marks of paths.
+/// Rows whose keys are NULL, empty, or contain path separators.
 const ROWS: &str = "CREATE TABLE t AS SELECT CAST(v AS INT) AS v, CAST(k AS VARCHAR) AS k, CAST(n AS INT) AS n, CAST(d AS DATE) AS d, \
      CAST(p AS BOOLEAN) AS p FROM (VALUES (1, 'a', 10, '2020-02-29', 'true'), (2, NULL, 20, '2020-02-29', 'false'), \
      (3, '', 10, NULL, NULL), (4, 'b/c', NULL, '1969-12-31', 'true'), (5, 'x=y %', 30, '9999-12-31', NULL), \
@@ -481,7 +482,7 @@ async fn folders_are_as_they_are_now() {
     }
 }
 
-/// A store that is asked once an hour is asked after each write of the session's own.
+/// A store that is queried once an hour is also queried after each of the session's own writes.
 #[tokio::test]
 async fn a_folder_of_a_remote_store_is_seen_after_copy() {
     for device in DEVICES {

@@ -39,7 +39,7 @@ async fn same(partitions: usize, sql: &str) {
     }
 }
 
-/// The CPU part above an aggregate asked for rows hashed by keys that a projection had dropped.
+/// The CPU part above an aggregate requested rows hashed by keys that a projection had dropped.
 #[tokio::test]
 async fn rows_are_not_hashed_by_keys_that_are_gone() {
     same(
@@ -50,8 +50,8 @@ async fn rows_are_not_hashed_by_keys_that_are_gone() {
     .await;
 }
 
-/// Of pairs it is known that the build row is there, so a plan that expected pairs left columns out that rows with one match read:
-/// of the build side, and of the probe side.
+/// Of pairs it is known that the build row is there, so a plan that expected pairs left columns out that rows with one
+/// match read: of the build side, and of the probe side.
 #[tokio::test]
 async fn conditions_of_one_match_read_what_those_of_pairs_do_not() {
     let field = |name, data_type| Field::new(name, data_type, true);
@@ -62,7 +62,8 @@ async fn conditions_of_one_match_read_what_those_of_pairs_do_not() {
     for (kind, sql) in [
         ("exists", "SELECT id FROM parts WHERE {} EXISTS (SELECT 1 FROM b WHERE k = id AND {on})"),
         ("outer", "SELECT id, x FROM parts LEFT JOIN b ON k = id AND {on}"),
-        // The key may fail, and the condition after it, but for rows with several matches, which are told apart by then.
+        // The key may fail, and the condition after it, except for rows with several matches, which are already
+        // distinguished.
         (
             "inner",
             "SELECT {} (CASE WHEN {on} THEN size > 9 ELSE size > 9 END) FROM parts JOIN b ON \
@@ -111,8 +112,9 @@ async fn truncated_negative_zero_is_positive() {
     same(1, &format!("SELECT trunc({x}) AS t, id FROM parts WHERE weight IS NOT NULL ORDER BY 1, 2")).await;
 }
 
-/// Whether the right operand of AND and OR meets an error in rows where the left one decides depends on DataFusion's batches:
-/// where few rows need it, it sees those alone, otherwise all. So where the device meets one, DataFusion is asked.
+/// Whether the right operand of AND and OR meets an error in rows where the left one decides depends on DataFusion's
+/// batches: where few rows need it, it sees those alone, otherwise all. So where the device meets one, DataFusion is
+/// asked.
 #[tokio::test]
 async fn what_the_left_operand_decides_is_asked_of_datafusion() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -134,8 +136,8 @@ async fn what_the_left_operand_decides_is_asked_of_datafusion() {
     }
 }
 
-/// DataFusion's groups never have a least value of infinity, the whole table has. Beside a DISTINCT argument, which is a key on the
-/// device alone, there are no groups.
+/// DataFusion's groups never have a least value of infinity, the whole table has. Beside a DISTINCT argument, which is
+/// a key on the device alone, there are no groups.
 #[tokio::test]
 async fn infinities_are_kept_beside_a_distinct_argument() {
     let (most, least) = ("arrow_cast('inf', 'Float64')", "arrow_cast('-inf', 'Float32')");
@@ -146,7 +148,8 @@ async fn infinities_are_kept_beside_a_distinct_argument() {
     }
 }
 
-/// DataFusion sorts the parts of a union by the keys that vary within them, and merges them by all: the device sorted by the former.
+/// DataFusion sorts the parts of a union by the keys that vary within them, and merges them by all: the device sorted
+/// by the former.
 #[tokio::test]
 async fn keys_that_are_constant_in_each_part_of_a_union_count() {
     for rest in ["", "LIMIT 7", "LIMIT 5 OFFSET 3"] {
@@ -159,8 +162,8 @@ async fn keys_that_are_constant_in_each_part_of_a_union_count() {
     }
 }
 
-/// Ranks of strings in a state moved when an extent that a join left without rows brought a value that sorts before the others:
-/// no launch came after it, and the old ranks were read as new ones.
+/// Ranks of strings in a state moved when an extent that a join left without rows brought a value that sorts before the
+/// others: no launch came after it, and the old ranks were read as new ones.
 #[tokio::test]
 async fn ranks_do_not_move_under_a_state_that_no_launch_reaches() {
     let tables = "WITH p(k) AS (VALUES (1), (1)), w(j, s) AS (VALUES (1, 'x'), (2, 'z'), (3, 'y'), (5, 'b')), \
@@ -229,9 +232,9 @@ async fn rows_beyond_the_bound_of_a_state_are_refused() {
     }
 }
 
-/// What is read a second time, after a restart, was read through dynamic filters as the first reading had left them: rows were
-/// missing. And NULLs in a column without a device form, which nothing on the device reads, were taken for values
-/// outside their range: such inputs always began again.
+/// What is read a second time, after a restart, was read through dynamic filters as the first reading had left them:
+/// rows were missing. And NULLs in a column without a device form, which nothing on the device reads, were taken for
+/// values outside their range: such inputs always began again.
 #[tokio::test]
 async fn inputs_are_read_whole_a_second_time() {
     let folder = tempfile::tempdir().expect("a temporary folder");

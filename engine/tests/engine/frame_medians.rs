@@ -1,6 +1,7 @@
 //! Medians and percentiles of frames: the simulated device gives DataFusion's answers, alone.
 //!
-//! Frames   of even and odd numbers of values, of one, of NULLs alone, without rows; whole partitions, growing ones, sliding ones
+//! Frames   of even and odd numbers of values, of one, of NULLs alone, without rows; whole partitions, growing ones,
+//!          sliding ones
 //! Values   floats of both widths, NaN and infinities among them, integers, decimals of all widths up to 38 digits
 
 use millpond::Fallback;
@@ -115,7 +116,7 @@ async fn medians_of_distinct_values() {
     rig.finish();
 }
 
-/// What DataFusion refuses stays its error, in its words.
+/// DataFusion's errors, with its messages.
 #[tokio::test]
 async fn what_datafusion_refuses() {
     let rig = Rig::with_partitions(Fallback::Allow, 2).await;

@@ -1,4 +1,5 @@
-//! Statistics of pairs, variances of distinct values and joined texts in windows: the simulated device gives DataFusion's answers, alone.
+//! Statistics of pairs, variances of distinct values and joined texts in windows: the simulated device gives
+//! DataFusion's answers, alone.
 //!
 //! Pairs    NULLs on either side, frames without pairs, of one, of equal values
 //! Sliding  DataFusion takes off what leaves a frame, and a rest stays: here it is small, and never of equal values
@@ -66,7 +67,8 @@ async fn statistics_of_pairs_that_slide() {
     rig.finish();
 }
 
-/// DataFusion leaves a rest where all values of a sliding frame are equal: the oracle is an aggregate of its own for each row.
+/// DataFusion leaves a rest where all values of a sliding frame are equal: the oracle is an aggregate of its own for
+/// each row.
 #[tokio::test]
 async fn equal_values_in_a_frame_that_slides() {
     let rig = Rig::with_partitions(Fallback::Error, 2).await;

@@ -1,13 +1,16 @@
-//! What a frame holds: its distinct values, and its rows as a list. The simulated device gives DataFusion's answers, alone.
+//! What a frame holds: its distinct values, and its rows as a list. The simulated device gives DataFusion's answers,
+//! alone.
 //!
 //! Order     total, `id` last: which row of a value counts does not show, but the frames do
-//! DataFusion  takes distinct values off a frame for COUNT, and for SUM of 64 bits; the others in frames from the start of the partition
+//! DataFusion  takes distinct values off a frame for COUNT, and for SUM of 64 bits; the others in frames from the start
+//!             of the partition
 
 use millpond::Fallback;
 
 use crate::sql_features::Rig;
 
-/// Of every type that has a form: numbers narrow and wide, floats with NaN and zeros of both signs, decimals, dates, strings, booleans.
+/// Of every type that has a form: numbers narrow and wide, floats with NaN and zeros of both signs, decimals, dates,
+/// strings, booleans.
 const COUNTS: &[&str] = &[
     "count(DISTINCT k)",
     "count(DISTINCT s)",
@@ -170,7 +173,8 @@ async fn frames_as_lists() {
     rig.finish();
 }
 
-/// Lists of distinct values are in no order, so that they are sorted: on the host, which is the reason. NULL is a value.
+/// Lists of distinct values are in no order, so that they are sorted: on the host, which is the reason. NULL is a
+/// value.
 #[tokio::test]
 async fn lists_of_distinct_values() {
     let mut rig = Rig::with_partitions(Fallback::Allow, 3).await;
@@ -208,7 +212,7 @@ async fn lists_of_the_rows_that_a_filter_keeps() {
     rig.finish();
 }
 
-/// Lists go through what stands above; an order, a limit and a window among it.
+/// Lists pass through the operators above, including an order, a limit and a window.
 #[tokio::test]
 async fn lists_below_other_operators() {
     let mut rig = Rig::with_partitions(Fallback::Error, 3).await;

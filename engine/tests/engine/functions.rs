@@ -1,7 +1,9 @@
-//! Every scalar function with a device form, over edge values: the simulated device says what DataFusion says on the CPU.
+//! Every scalar function with a device form, over edge values: the simulated device says what DataFusion says on the
+//! CPU.
 //!
 //!   v: 462 rows of pairs of edges ─► SELECT id, f(…), g(…), … FROM v ─┬─► cpu ──┐
-//!                                                                     └─► sim ──┴─► equal answers, nothing left to the CPU
+//!                                                                     └─► sim ──┴─► equal answers, nothing left to the
+//!                                                                                   CPU
 //!
 //! Errors   expressions that the CPU refuses are refused with its words.
 

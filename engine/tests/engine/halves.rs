@@ -1,10 +1,12 @@
-//! Floats of 16 bits: on the device each is the float of 32 bits that it is, and what is computed is rounded, as DataFusion has it.
+//! Floats of 16 bits: on the device each is the float of 32 bits that it is, and what is computed is rounded, as
+//! DataFusion has it.
 //!
 //!   carried     from memory, files, dictionaries, lists and structures, and back, every bit of a NaN included
 //!   computed    arithmetic, casts in both directions, medians
 //!   refused     functions that round in a way of their own: the CPU has them, with a reason
 //!
-//! Values   NaNs, quiet and signalling, zeros, infinities, subnormal numbers, ties, NULL; in extents of 3, 30 and 100 rows.
+//! Values   NaNs, quiet and signalling, zeros, infinities, subnormal numbers, ties, NULL; in extents of 3, 30 and 100
+//!          rows.
 //! Equal    arrays are compared by their bytes. `floats.rs` has groups, joins and orders of each pair of values.
 
 use std::sync::Arc;
@@ -54,7 +56,8 @@ const NEAR: [f64; 24] = [
     f64::NAN,
     0.1,
     -1.0 / 3.0,
-    // The middle of 0 and the least, beside it, one and a half of the least, the middle of the greatest subnormal number and the next.
+    // The middle of 0 and the least, beside it, one and a half of the least, the middle of the greatest subnormal
+    // number and the next.
     2.9802322387695312e-8,
     2.980232238769532e-8,
     8.940696716308594e-8,
@@ -234,7 +237,7 @@ async fn casts_round_as_arrow_does() {
     .await;
 }
 
-/// What + - × ÷ % make of numbers has the sign that x86 gives.
+/// Results of + - × ÷ % have the sign that x86 produces.
 #[cfg(target_arch = "x86_64")]
 #[tokio::test]
 async fn arithmetic_is_rounded() {
@@ -271,7 +274,7 @@ async fn what_differs_stays_on_the_cpu() {
             "SELECT id, count(*) OVER (ORDER BY e RANGE BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t ORDER BY id",
             "in its order is not lowered",
         ),
-        // Of both widths: zeros in a dictionary are two keys.
+        // In both widths: zeros in a dictionary are two keys.
         ("SELECT j, k, count(*), min(id) FROM t GROUP BY j, k ORDER BY j, k", zeros),
         (
             "SELECT p, count(*) FROM (SELECT arrow_cast(d, 'Dictionary(Int32, Float64)') AS p FROM t) GROUP BY p ORDER BY p",

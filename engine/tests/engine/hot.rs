@@ -128,7 +128,8 @@ async fn a_second_run_reads_compiles_and_sends_up_nothing() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// Launches of passes over rows that are sorted, or cut to the first of their order: as many as rows and digits ask for.
+/// Launches of passes over rows that are sorted, or cut to the first of their order: as many as rows and digits
+/// require.
 fn sort_passes(profile: &Profile) -> u64 {
     let is_pass = |name: &str| ["radix_", "sort_", "top_"].iter().any(|pass| name.starts_with(pass));
     profile.kernels.iter().filter(|kernel| is_pass(&kernel.name)).map(|kernel| kernel.launches).sum()
@@ -143,7 +144,8 @@ const MOST_LAUNCHES: u64 = 320;
 /// Queries with no more than one wait a border, at least.
 const ONE_WAIT: usize = 22;
 
-/// Most bytes that each query had on the device at scale 0.1 before columns stayed there: those of its extents among them, and 1 feeder.
+/// Most bytes that each query had on the device at scale 0.1 before columns stayed there: those of its extents among
+/// them, and 1 feeder.
 const PEAKS_BEFORE: [u64; 22] = [
     7_223_552, 3_858_176, 17_025_280, 7_226_112, 9_071_360, 5_405_440, 12_336_896, 11_060_992, 16_254_208, 19_752_960,
     1_132_288, 13_222_656, 10_076_672, 12_621_568, 5_448_192, 7_941_376, 12_120_320, 21_609_728, 10_555_136,

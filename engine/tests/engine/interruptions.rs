@@ -1,9 +1,9 @@
-//! What breaks off in the middle: reads that fail, disks that are full, readers who leave at any moment, many sessions at once.
+//! Interruptions: reads that fail, full disks, readers that leave at any moment, many concurrent sessions.
 //!
-//!   statement ─► after n reads: an error · after n polls, or n pieces of work on the device: nobody reads on
+//!   statement ─► after n reads: an error · after n polls, or n pieces of work on the device: the reader leaves
 //!        └─► an error with the file and the cause, or nothing at all; then the same statement again, and its answer
 //!
-//! After each  no byte of the pool is in use but what the cache keeps, and the simulated device has found nothing.
+//! After each  no byte of the pool is in use except what the cache keeps, and the simulated device has no finding.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ async fn a_read_that_fails_in_mid_scan_is_an_error_with_file_and_cause() {
                     let ran = soon(&what, sim.execute(sql)).await;
                     let reached = store.come_back() == 0;
                     match ran {
-                        // What is read ahead, or a second time, may fail unseen.
+                        // Read-ahead and repeated reads may fail unseen.
                         Ok(result) => {
                             let actual = Answer::new(&result.schema, &result.batches);
                             assert_eq!(expected.difference(&actual, ordered), None, "{what}");
@@ -159,7 +159,8 @@ async fn a_full_disk_is_an_error_of_the_copy_alone() {
     }
 }
 
-/// The folder of assembled kernels goes away, and a file is in its place: nothing can be kept, and nothing else is lost.
+/// The folder of assembled kernels goes away, and a file is in its place: nothing can be kept, and nothing else is
+/// lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kernels_that_cannot_be_written_are_assembled_all_the_same() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -183,7 +184,8 @@ async fn kernels_that_cannot_be_written_are_assembled_all_the_same() {
     assert!(statistics.assembled > 0 && statistics.written == 0, "{statistics:?}");
 }
 
-/// A stream that the driver has no memory for is tried again with less at a time, as long as that may help; then its error is told.
+/// A stream that the driver has no memory for is retried with less at a time, while that may help; then its error is
+/// reported.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_that_are_refused_again_and_again_are_named_by_the_error() {
     let sql = &queries().into_iter().find(|(number, _)| *number == 10).expect("22 queries").1;
@@ -228,7 +230,7 @@ async fn polled(session: &Millpond, sql: &str, most: usize) -> bool {
     .await
 }
 
-/// Runs a statement until the device was given so many pieces of work; true if it ended before.
+/// Runs a statement until the device has received `most` pieces of work; true if it ended before.
 async fn worked(session: &Millpond, sql: &str, most: u64) -> bool {
     let driver = session.engine().and_then(|engine| engine.simulated()).expect("simulated");
     let work = || {
@@ -249,7 +251,7 @@ async fn worked(session: &Millpond, sql: &str, most: u64) -> bool {
     }
 }
 
-/// A table in a file, a device, and who reads the file.
+/// A table in a file, a device, and the file's reader.
 async fn near(folder: &tempfile::TempDir, device: DeviceChoice, options: &[(&str, &str)]) -> Millpond {
     let session = session(device, Fallback::Allow, options);
     let path = folder.path().join("t.parquet");
@@ -303,7 +305,7 @@ async fn a_statement_may_be_given_up_at_any_piece_of_work() {
                     break;
                 }
                 given_up += 1;
-                // Every one at first, later every so many-th.
+                // Every count at first, later at growing intervals.
                 work += 1 + work / 5;
             }
             // A busy machine may look late, but the first look comes before the end.

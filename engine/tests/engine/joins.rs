@@ -1,4 +1,5 @@
-//! Joins of every type on the simulated device against the CPU: NULLs, duplicates, skew, empty sides, conditions on pairs.
+//! Joins of every type on the simulated device against the CPU: NULLs, duplicates, skew, empty sides, conditions on
+//! pairs.
 //!
 //!   l, r, u (unique keys), e (no rows) ──► device = sim, fallback = error ──┐
 //!                                     └──► device = cpu ────────────────────┴─► equal answers
@@ -223,7 +224,8 @@ async fn joins_without_keys() {
 #[tokio::test]
 async fn ranges_that_merge_piecewise() {
     let mut rig = Rig::new().await;
-    // DataFusion's own piecewise merge join loses rows without a match where keys are NULL, and orders; its nested loops do not.
+    // DataFusion's own piecewise merge join loses rows without a match where keys are NULL, and orders; its nested
+    // loops do not.
     for sim in &rig.sims {
         let on = sim.context().sql("SET datafusion.optimizer.enable_piecewise_merge_join = true").await;
         on.expect("the option is taken");
@@ -289,7 +291,7 @@ async fn scans_of_a_probe_side_leave_out_row_groups() {
     let few: Int64Array = (2500..2510).collect();
     let few = RecordBatch::try_from_iter([("id", Arc::new(few) as ArrayRef)]).expect("one column");
     let session = session_with(DeviceChoice::Sim, 2, Fallback::Error);
-    // What stays on the device is read whole.
+    // Stored columns are read whole.
     session.context().sql("SET millpond.cache = off").await.expect("the option is taken");
     let path = path.to_str().expect("a UTF-8 path");
     session.context().register_parquet("large", path, Default::default()).await.expect("the file is read");
@@ -313,7 +315,8 @@ async fn scans_of_a_probe_side_leave_out_row_groups() {
     }
 }
 
-/// Every kind of table: bits where only a match counts, arrays of each width, hashed rows, and none where every row matches.
+/// Every kind of table: bits where only a match counts, arrays of each width, hashed rows, and none where every row
+/// matches.
 #[tokio::test]
 async fn tables_of_every_kind() {
     let mut rig = Rig::new().await;
@@ -362,7 +365,7 @@ async fn tables_of_every_kind() {
     rig.done();
 }
 
-/// An extent of which few rows pass is closed up before the next one comes.
+/// An extent with few passing rows is compacted before the next one.
 #[tokio::test]
 async fn extents_that_few_rows_pass_are_closed_up() {
     let mut rig = Rig::new().await;

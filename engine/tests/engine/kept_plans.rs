@@ -55,7 +55,7 @@ async fn a_repeated_query_is_planned_once_and_prepared_once() {
         assert_eq!(launches[1], launches[2], "q{number:02}");
         if placing[1..] == [0, 0] {
             kept += 1;
-            // What is lowered still are the tables of build sides, one each.
+            // Only the tables of build sides are still lowered, one each.
             assert!(lowerings[2] * 4 <= lowerings[0], "q{number:02}: {lowerings:?} lowerings");
         }
     }
@@ -71,7 +71,7 @@ async fn what_has_changed_is_planned_anew() {
     for _ in 0..3 {
         assert_eq!(number(&sim, sql).await, 45);
     }
-    // Through DataFusion's own door: the cache does not hear of it.
+    // Through DataFusion's own API: the cache is not notified.
     context.sql("INSERT INTO t VALUES (100)").await.expect("planned").collect().await.expect("inserted");
     assert_eq!(number(&sim, sql).await, 145);
     context.deregister_table("t").expect("there");
@@ -180,7 +180,7 @@ async fn a_plan_serves_after_runs_that_were_cancelled() {
     crate::support::until("memory comes back", || sim.pool_used_bytes() == 0).await;
 }
 
-/// One plan by sixteen runs at once, some of which nobody reads to the end.
+/// Sixteen concurrent runs of one plan, some of which are not read to the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn one_plan_runs_many_times_at_once() {
     let files = data("0.001");

@@ -10,7 +10,7 @@ use millpond_memory::KernelCacheStatistics;
 use crate::answers::Answer;
 use crate::tpch::{config, data, queries, register_files};
 
-/// What a process found: the answers by query, what its cache did, and how many texts its driver assembled.
+/// Results of a process: the answers by query, the cache's counts, and the number of texts its driver assembled.
 struct Process {
     answers: Vec<(usize, Answer)>,
     kernels: KernelCacheStatistics,

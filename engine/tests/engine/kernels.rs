@@ -35,7 +35,7 @@ const LAUNCHED_BY: &[(&[&str], &[&str], &str)] = &[
         &[],
         "SELECT a.id, b.id FROM t a JOIN t b ON a.k = b.k WHERE a.id < 300 AND b.id < 50",
     ),
-    // The least and greatest key of a build side, which the scan of the probe side is told.
+    // The least and greatest key of a build side, which are pushed down to the scan of the probe side.
     (
         &["reduce_integers"],
         &["millpond.cache = off"],

@@ -3,8 +3,9 @@
 //!   22 queries at scale 0.01, device = sim ─► counts ─► limits          `docs/launches.md` has the counts
 //!        once with strings as codes of dictionaries, once as texts
 //!
-//! Limits   those of the design: 12 launches for each extent that is fed and each pipeline (copies and memsets are none), 2 more
-//!          for each pass of a sort; 4 allocations for each extent and pipeline, 6 over texts; 2,500 PTX instructions for a query.
+//! Limits   those of the design: 12 launches for each extent that is fed and each pipeline (copies and memsets are
+//!          none), 2 more for each pass of a sort; 4 allocations for each extent and pipeline, 6 over texts; 2,500 PTX
+//!          instructions for a query.
 //! Whom     the limits hold for a query that runs on the device alone.
 
 use std::collections::BTreeMap;
@@ -39,7 +40,8 @@ fn of_plan(result: &QueryResult) -> (u64, u64) {
     (extents, sorts)
 }
 
-/// Runs the 22 queries with at most so many values in a dictionary (0: as many as there are) and holds them to the limits.
+/// Runs the 22 queries with at most `dictionary_values` values in a dictionary (0: no limit) and holds them to the
+/// limits.
 async fn hold_to_the_limits(dictionary_values: usize, allocations: u64) {
     let session = parquet_session(DeviceChoice::Sim, Fallback::Allow, config(4), &data("0.01")).await;
     let set = format!("SET millpond.debug_dictionary_values = {dictionary_values}");

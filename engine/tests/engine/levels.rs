@@ -124,7 +124,7 @@ const SHAPES: &[Shape] = &[
     ("PREPARE", |n| format!("PREPARE p{n} AS SELECT {} AS x FROM t", chain("a", |_| "+1".to_string(), n))),
 ];
 
-/// The doors by which a statement comes.
+/// Number of APIs through which a statement can be run.
 const DOORS: usize = 3;
 
 /// The answer by a door, or the words of its error; planning alone has no rows.

@@ -1,8 +1,10 @@
-//! LIMIT and OFFSET inside plans: on the device, with the right number of rows, and with the right ones where there is an order.
+//! LIMIT and OFFSET inside plans: on the device, with the right number of rows, and with the right rows where there is
+//! an order.
 //!
-//!   join ─ limit ─ filter ─ scan      one device subtree, no way home between limit and join
+//!   join ─ limit ─ filter ─ scan      one device subtree, no download between limit and join
 //!
-//! Any rows   an unordered LIMIT may give any, so that such queries count what comes, or reduce it to what all rows share
+//! Any rows   an unordered LIMIT may give any, so that such queries count what comes, or reduce it to what all rows
+//!            share
 //! Stops      what reads on stops once the limit is reached
 
 use millpond::{DeviceChoice, Fallback};

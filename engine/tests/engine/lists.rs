@@ -1,8 +1,11 @@
-//! Functions of a list and of other columns: the simulated device gives DataFusion's answers, and leaves nothing to the CPU.
+//! Functions of a list and of other columns: the simulated device gives DataFusion's answers, and leaves nothing to the
+//! CPU.
 //!
-//!   v: for each type of items a list and a value, by row; i, a number from -4 to 4 ── l[i], array_has(l, x), array_position(l, x)
+//!   v: for each type of items a list and a value, by row; i, a number from -4 to 4 ── l[i], array_has(l, x),
+//!   array_position(l, x)
 //!
-//! NULL     in place of lists, of items, of what is sought and of numbers; lists are empty, too. Floats have both zeros and a NaN.
+//! NULL     in place of lists, of items, of what is sought and of numbers; lists are empty, too. Floats have both zeros
+//!          and a NaN.
 
 use std::sync::Arc;
 
@@ -194,7 +197,7 @@ async fn lists_in_lists() {
     }
 }
 
-/// What DataFusion refuses is refused with its words, and what it does not evaluate is no error.
+/// Errors have DataFusion's message, and unevaluated expressions raise no error.
 #[tokio::test]
 async fn numbers_outside_of_a_list() {
     let mut pair = pair(&["millpond.batch_rows = 30"]).await;
@@ -213,7 +216,7 @@ async fn numbers_outside_of_a_list() {
     }
     pair.stays("SELECT id, (CASE WHEN k > 2 THEN st END)['b'] FROM n", "it reads several").await;
     pair.stays("SELECT id, array_position(ll, ll[k]) FROM n", "positions of nested items").await;
-    // What a NULL list gives depends on the rows beside it.
+    // Results for a NULL list depend on the rows beside it.
     let sql = "SELECT id, array_has_all(a.l_i32, b.l_i32) FROM v a JOIN (SELECT id AS o, l_i32 FROM v) b ON id = o + 1";
     let report = pair.compare(&pair.lenient, sql).await.expect("the CPU's answer");
     assert!(!report.notes.is_empty(), "{:?}", report.reasons);

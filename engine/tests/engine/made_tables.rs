@@ -1,6 +1,7 @@
-//! Tables that queries make: their rows stay on the device, and everybody reads them as those of DataFusion's own table.
+//! Tables created by queries: their rows stay on the device, and read like those of DataFusion's own table.
 //!
-//!   CREATE TABLE AS ─► SELECT: nothing goes up ─► INSERT, REPLACE, DROP, clear, a lost device ─► SELECT: the CPU's answer
+//!   CREATE TABLE AS ─► SELECT: nothing goes up ─► INSERT, REPLACE, DROP, clear, a lost device ─► SELECT: the CPU's
+//!                                                                                                answer
 
 use std::sync::Arc;
 
@@ -36,7 +37,7 @@ async fn equal(cpu: &Millpond, sim: &Millpond, sql: &str) {
     assert_eq!(answer(cpu, sql).await.difference(&answer(sim, sql).await, false), None, "{sql}");
 }
 
-/// Where the rows of a table are; `None` for a table that is not ours.
+/// Location of a table's rows; `None` for a table that is not ours.
 async fn rows_of(session: &Millpond, table: &str) -> Option<Rows> {
     let provider = session.context().table_provider(table).await.expect("the table is there");
     match provider.downcast_ref::<MadeTable>() {
@@ -114,7 +115,8 @@ async fn columns_of_every_type_stay() {
     assert_eq!((store(&sim).bytes(), pool_bytes(&sim)), (0, 0));
 }
 
-/// What the device's operators give: groups, joins, sorts, unions, strings that were made, DISTINCT, windows of the CPU.
+/// What the device's operators give: groups, joins, sorts, unions, strings that were made, DISTINCT, windows of the
+/// CPU.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn results_of_every_operator_stay() {
     let (cpu, sim, _folder) = over_parts().await;
@@ -181,7 +183,7 @@ async fn what_has_no_place_on_the_device_comes_home() {
     equal(&arena, &sim, "SELECT sum(id) AS s FROM t").await;
 }
 
-/// What DataFusion says of tables that cannot be made, word by word.
+/// DataFusion's errors for tables that cannot be created, word by word.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tables_that_cannot_be_made_are_refused_as_datafusion_does() {
     let (cpu, sim, _folder) = over_parts().await;
@@ -263,7 +265,7 @@ async fn statistics_are_those_of_the_rows() {
     let plan = sim.context().sql(sql).await.expect("planned").create_physical_plan().await.expect("a plan");
     let plan = millpond::datafusion::physical_plan::displayable(plan.as_ref()).indent(false).to_string();
     assert!(plan.contains("PlaceholderRowExec") && !plan.contains("made=t"), "{plan}");
-    // Of floats and of texts no range is told.
+    // Floats and texts have no range.
     equal(&cpu, &sim, "SELECT min(weight) AS low, max(weight) AS high, min(name) AS first, max(name) AS last FROM t")
         .await;
 }
@@ -286,7 +288,7 @@ async fn an_insert_is_seen_by_the_next_query() {
     let values = "INSERT INTO t VALUES (-1, NULL, 1.5, 2.5, DATE '2001-01-01', TRUE, 'values')";
     both(&cpu, &sim, values).await;
     equal(&cpu, &sim, SUM).await;
-    // What is changed comes home for good, what it was on the device is free.
+    // Changed rows stay on the host, their device memory is free.
     store(&sim).clear();
     assert!(store(&sim).entries(None).iter().all(|entry| entry.table != "t"));
     for change in ["UPDATE t SET size = size + 1 WHERE id % 7 = 0", "DELETE FROM t WHERE id % 3 = 1"] {
@@ -412,7 +414,7 @@ async fn another_device_reads_it_as_arrow() {
     assert!(store(&other).entries(None).iter().all(|entry| entry.table == "u"));
 }
 
-/// A report says what a run has brought home, and each run of a kept plan says it of itself.
+/// A report counts the rows that its run has downloaded, and so does each run of a kept plan.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_comes_home_is_counted_once() {
     let (_cpu, sim, _folder) = over_parts().await;
@@ -546,7 +548,7 @@ async fn a_lost_device_takes_its_tables_along() {
     );
 }
 
-/// What has come home once is there when the device has gone.
+/// Downloaded rows survive the loss of the device.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_that_came_home_survive_the_device() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -614,7 +616,7 @@ async fn many_sessions_make_and_read_tables_at_once() {
     assert!(store(&sim).entries(None).is_empty());
 }
 
-/// Texts and numbers of more rows than come home at once, in partitions of their own.
+/// Texts and numbers of more rows than one download takes, in partitions of their own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_table_comes_home_in_pieces() {
     let rows = 600_000_i32;

@@ -1,4 +1,5 @@
-//! IN, NOT IN, EXISTS and NOT EXISTS of subqueries wherever they stand. The values are PostgreSQL 15's; DuckDB 1.5 gives the same.
+//! IN, NOT IN, EXISTS and NOT EXISTS of subqueries wherever they stand. The values are PostgreSQL 15's; DuckDB 1.5
+//! gives the same.
 
 use std::fmt::Write as _;
 

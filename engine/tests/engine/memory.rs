@@ -128,8 +128,8 @@ async fn queries_of_tpch_answer_in_a_quarter_of_their_peak() {
     }
 }
 
-/// A sorted result that takes more than its share of pinned memory goes home in pieces. One as large as all of it used to wait for
-/// the buffer of its own row count.
+/// A sorted result that takes more than its share of pinned memory is downloaded in pieces. A result as large as all
+/// pinned memory used to wait for the buffer of its own row count.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn results_larger_than_their_share_of_pinned_memory_go_home_in_pieces() {
     let rows = 900_000_i64;
@@ -278,7 +278,7 @@ async fn two_queries_share_a_budget_that_is_too_small_for_both() {
     clean(&tight, "two queries").await;
 }
 
-/// A session on the simulated device whose host memory is `bytes`.
+/// A session on the simulated device with `bytes` of host memory.
 async fn with_host_memory(
     bytes: usize,
     fallback: Fallback,
@@ -395,7 +395,8 @@ async fn failures_where_memory_is_short_leave_nothing_behind() {
     assert!(answered > refused, "{answered} answers, {refused} errors");
 }
 
-/// Parts of a join's keys are built and probed one after the other; what scans are told of one part does not hold for others.
+/// Parts of a join's keys are built and probed one after the other; key ranges pushed down for one part do not hold for
+/// others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_join_in_parts_reads_its_probe_side_whole_each_time() {
     let folder = tempfile::tempdir().expect("a temporary folder");

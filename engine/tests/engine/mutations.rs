@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   ranks that move unseen          ─► a wrong answer, or an error of those who look them up
-//!   the n-th wait of a query        ─► a finding, a wrong answer or an error          n = 1, 2, … all that no other order implies
+//!   the n-th wait of a query        ─► a finding, a wrong answer or an error          n = 1, 2, … all that no other
+//!                                                                                     order implies
 //! ```
 
 use std::collections::BTreeMap;
@@ -25,13 +26,14 @@ async fn opened(device: DeviceChoice, options: &[(&str, &str)], folder: &tempfil
     session
 }
 
-/// A state keeps ranks of strings, and extents that come later bring values that sort before the others. Whoever does not look
-/// whether ranks moved reads old ranks as new ones: a wrong answer, if those who look values up did not see it, too.
+/// A state keeps ranks of strings, and later extents add values that sort before the others. Without a check for moved
+/// ranks, old ranks are read as new ones: a wrong answer, unless the look-up of values detects it, too.
 #[tokio::test]
 async fn ranks_that_move_unseen_are_noticed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("t.csv");
-    // Names come again, so that they have a dictionary. The greatest is in the first extent; all others bring names below it.
+    // Names come again, so that they have a dictionary. The greatest is in the first extent; all others bring names
+    // below it.
     let name = |i: usize| match (i / 50, i % 2) {
         (0, 0) => "a".to_string(),
         (0, _) => "z".to_string(),
@@ -104,7 +106,8 @@ const HOSTED: Reading =
     Reading { options: &[("cache", "'host'"), ("parquet_decoder", "'device'"), ("batch_rows", "100")] };
 
 impl Reading {
-    /// Runs a query twice; whether it goes on as if nothing were missing, and what the driver says of the mutation.
+    /// Runs a query twice; returns whether it continues as if nothing were missing, and the driver's description of the
+    /// mutation.
     async fn unnoticed(
         &self,
         sql: &str,
@@ -126,12 +129,12 @@ impl Reading {
                 }
             };
         }
-        // What was freed too early is found when somebody else has it.
+        // Memory freed too early is found when it is allocated again.
         noticed |= engine.device().synchronize().is_err() || !engine.take_findings().is_empty();
         (!noticed, sim.mutate(None))
     }
 
-    /// Waits that nobody misses, by the place that asks for them, and how many waits there are.
+    /// Waits whose removal goes unnoticed, by the place that requests them, and the number of all waits.
     async fn survivors(&self) -> (BTreeMap<String, u64>, u64) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (mut survivors, mut waits) = (BTreeMap::new(), 0);
@@ -143,7 +146,8 @@ impl Reading {
             waits += counted.waits;
             for nth in 1..=counted.waits {
                 let mut asked_by = None;
-                // Feeders take turns in another order each time: a wait that another order implied may be missed in the next run.
+                // Feeders take turns in another order each time: a wait that another order implied may be missed in the
+                // next run.
                 for _ in 0..RUNS {
                     let mutation = Some(Mutation::Wait { nth });
                     asked_by = match self.unnoticed(sql, &expected, mutation, &folder).await {
@@ -164,7 +168,8 @@ impl Reading {
     }
 }
 
-/// Most waits are missed at once. For the others nobody has shown yet that they are not needed, so they are told with who asks for them.
+/// Most removed waits are noticed at once. The others are not yet proved unnecessary; they are listed by the place that
+/// requests them.
 fn are_missed(survivors: &BTreeMap<String, u64>, waits: u64) {
     let silent: u64 = survivors.values().sum();
     println!("{silent} of {waits} waits are missed by nobody: {survivors:#?}");

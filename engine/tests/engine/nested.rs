@@ -1,11 +1,12 @@
 //! Columns of lists, structures and maps: the simulated device gives DataFusion's answers, and keeps what it can.
 //!
-//!   n (in memory), p (Parquet): lists of numbers, texts, lists and structures; large ones, ones of a fixed size; structures, maps
+//!   n (in memory), p (Parquet): lists of numbers, texts, lists and structures; large ones, ones of a fixed size;
+//!   structures, maps
 //!         └─► device = sim, extents of 3, 30, 100 rows ──┬─► equal rows, byte by byte in Arrow's row format
 //!             device = cpu ─────────────────────────────┘
 //!
-//! NULL     every column has it in place of a value, and inside of values; empty lists stand beside lists of NULL, structures of NULLs
-//!          beside structures that are NULL.
+//! NULL     every column has it in place of a value, and inside of values; empty lists stand beside lists of NULL,
+//!          structures of NULLs beside structures that are NULL.
 
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ use crate::answers::orders_its_rows;
 use crate::edges::write_parquet;
 use crate::support::session_with;
 
-/// How many kinds of lists of numbers there are.
+/// Number of kinds of lists of numbers.
 const SHAPES: usize = 11;
 
 fn numbers(row: usize) -> Option<Vec<Option<i64>>> {
@@ -74,7 +75,7 @@ fn structures(rows: impl Iterator<Item = usize> + Clone) -> StructArray {
     StructArray::new(fields, vec![masked(Arc::new(a)), masked(Arc::new(b))], Some(valid.clone()))
 }
 
-/// All kinds of columns, so many rows of them.
+/// `rows` rows of all kinds of columns.
 pub fn nested(rows: usize) -> RecordBatch {
     let mut l = ListBuilder::new(Int64Builder::new());
     let mut t = ListBuilder::new(StringBuilder::new());
@@ -144,7 +145,7 @@ pub fn nested(rows: usize) -> RecordBatch {
 pub struct Pair {
     pub cpu: Millpond,
     pub sim: Millpond,
-    /// The same as `sim`, but that it may leave work to the CPU.
+    /// Like `sim`, but may leave work to the CPU.
     pub lenient: Millpond,
     failures: Vec<String>,
     _folder: tempfile::TempDir,
@@ -224,7 +225,7 @@ impl Pair {
         }
     }
 
-    /// Some of it stays on the CPU, and why; the answer is the CPU's.
+    /// A part stays on the CPU, for `reason`; the answer is the CPU's.
     pub async fn stays(&mut self, sql: &str, reason: &str) {
         match self.compare(&self.lenient, sql).await {
             Ok(report) if report.reasons.iter().any(|own| own.contains(reason)) => {}

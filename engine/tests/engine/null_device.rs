@@ -48,7 +48,8 @@ fn counts(report: &QueryReport) -> [u64; 8] {
     ]
 }
 
-/// Subqueries of these run on the device before the rest does: without kernels the query ends with the first of its parts.
+/// Subqueries of these run on the device before the rest does: without kernels the query ends with the first of its
+/// parts.
 const IN_TWO_PARTS: [usize; 3] = [11, 15, 22];
 
 /// The path of a query depends on what the host reads, so all 22 take the same one without their kernels.
@@ -62,7 +63,8 @@ async fn every_query_takes_its_path_without_kernels_and_gives_no_answer() {
         let warm = session.execute(&sql).await.expect("an answer");
         let expected = Answer::new(&warm.schema, &warm.batches);
         set(&session, "debug_sim_skip_launches", "true").await;
-        // The plan is another one by now: what its first run waits for, if anything, is taken over by the next, which is kept.
+        // The plan is another one by now: what its first run waits for, if anything, is taken over by the next, which
+        // is kept.
         let mut kept = session.execute(&sql).await.expect("an answer");
         if let Ok(next) = session.execute(&sql).await {
             kept = next;
@@ -106,7 +108,7 @@ async fn a_plan_that_reads_other_rows_ends_in_an_error_too() {
     skipped(&session, limited).await;
 }
 
-/// The switch is the device's: nobody else's query may meet it.
+/// The switch belongs to the device: no other query may run while it is set.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_skips_is_used_by_one_run_at_a_time() {
     let data = data("0.001");
@@ -117,7 +119,7 @@ async fn a_device_that_skips_is_used_by_one_run_at_a_time() {
         builder.with_option("cache_settle_seconds", "0").expect("the option is taken").build().expect("a session");
     crate::tpch::register_files(other.context(), &data).await;
 
-    // Its rows wait for who reads them.
+    // Its rows wait for their reader.
     first.execute("SET datafusion.execution.batch_size = 64").await.expect("the option is taken");
     let mut running = first.stream("SELECT l_orderkey + 1 FROM lineitem WHERE l_tax >= 0").await.expect("a plan");
     running.next().await.expect("a batch").expect("rows");

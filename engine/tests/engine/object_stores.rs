@@ -21,7 +21,7 @@ use crate::edges::edges;
 use crate::parquet::{counted, small_pages, write};
 use crate::support::plan_text;
 
-/// What the server has, and what it was asked.
+/// Content of the server, and the requests it received.
 #[derive(Default)]
 struct Shelf {
     /// Bytes by path, and their version.
@@ -31,8 +31,8 @@ struct Shelf {
     wholes: AtomicUsize,
 }
 
-/// GET with and without ranges and conditions, HEAD, and the lists of S3's second version and of Azure: what the four kinds of stores ask to
-/// read. Files in folders named `weak` have weak tags, which match no condition.
+/// GET with and without ranges and conditions, HEAD, and the lists of S3's second version and of Azure: what the four
+/// kinds of stores ask to read. Files in folders named `weak` have weak tags, which match no condition.
 struct Server {
     shelf: Arc<Shelf>,
     address: String,
@@ -287,7 +287,8 @@ async fn a_server_with_weak_tags_is_read() {
     assert!(error.contains("t.parquet has changed since the query was planned"), "{error}");
 }
 
-/// A file that is replaced once its query is planned: an error that names it, whether it has become longer or shorter; never rows of both.
+/// A file that is replaced once its query is planned: an error that names it, whether it has become longer or shorter;
+/// never rows of both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_that_changes_in_its_store_is_an_error() {
     let rows = edges().num_rows();

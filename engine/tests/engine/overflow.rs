@@ -1,5 +1,5 @@
-//! Whole numbers that leave their type: an error, or the result modulo 2^64, as `millpond.integer_overflow` says. The values are by
-//! definition: sums and products of Python's integers.
+//! Whole numbers that leave their type: an error, or the result modulo 2^64, as `millpond.integer_overflow` says. The
+//! values are by definition: sums and products of Python's integers.
 
 use millpond::datafusion::arrow::util::display::array_value_to_string;
 use millpond::datafusion::functions_aggregate::expr_fn::sum;
@@ -30,7 +30,7 @@ const OVERFLOWS: &[(&str, &str)] = &[
     ("SELECT 9223372036854775807 + 1", "-9223372036854775808"),
     ("SELECT CAST(127 AS TINYINT) + CAST(1 AS TINYINT)", "-128"),
     ("SELECT length('ab') * 1073741824 * 4294967296", "-9223372036854775808"),
-    // Where expressions stand.
+    // Positions of expressions.
     ("SELECT count(*) FROM t WHERE x + x > 0", "2"),
     ("SELECT sum(CASE WHEN x > 7 THEN x + 1 ELSE 0 END) FROM t", "-9223372036854775808"),
     ("SELECT max(x + 1) FROM t WHERE g = 1", "2"),

@@ -110,7 +110,7 @@ async fn a_session_sees_files_and_its_own_tables() {
     assert_eq!(tables(&own), ["(other sessions)", "secrets"]);
     assert!(own.iter().all(|(_, _, tier, _)| tier == "host"), "{own:?}");
 
-    // With its session a table goes.
+    // Dropping a session drops its tables.
     drop(other);
     assert_eq!(tables(&list(&one, LIST).await), ["secrets"]);
 }

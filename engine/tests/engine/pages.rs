@@ -15,7 +15,7 @@ fn the_commands_of_the_rust_page_make_a_crate_that_resolves() {
     let published = "--git https://github.com/millpond-sql/millpond";
     assert!(commands.contains(published), "{commands}");
     let commands = commands.replace(published, &format!("--path {}", here.display()));
-    // The crate's own folder lies in no workspace.
+    // The crate's own folder is in no workspace.
     let folder = tempfile::tempdir().expect("a temporary folder");
     let script = format!("set -e\n{commands}\ncargo metadata --format-version 1 > metadata.json");
     let output = Command::new("bash").arg("-c").arg(&script).current_dir(folder.path()).output().expect("bash starts");

@@ -1,4 +1,5 @@
-//! Scans of Parquet files by the engine's own decoder: which files it reads, what it leaves to DataFusion, and that answers are equal.
+//! Scans of Parquet files by the engine's own decoder: which files it reads, what it leaves to DataFusion, and that
+//! answers are equal.
 //!
 //!   files ─► DeviceScanExec ─┬─ decoded            row groups, counted
 //!                            └─ DataFusion's       files of other types, row groups of wrong bytes: with a note
@@ -58,7 +59,7 @@ async fn over(device: DeviceChoice, path: &Path) -> Millpond {
     session
 }
 
-/// What a plan's scans have counted under a name.
+/// Sum of the metric `name` over a plan's scans.
 pub fn counted(result: &QueryResult, name: &str) -> usize {
     millpond::source::parquet::counted(&result.plan, name)
 }
@@ -81,8 +82,8 @@ async fn run(session: &Millpond, sql: &str) -> (Answer, QueryResult) {
     (Answer::new(&result.schema, &result.batches), result)
 }
 
-/// The answers of both, with the cache off and pages decoded on the host and on the device, with the cache filled by each of them, and found
-/// filled; gives the result of pages that the device decoded.
+/// The answers of both, with the cache off and pages decoded on the host and on the device, with the cache filled by
+/// each of them, and found filled; gives the result of pages that the device decoded.
 async fn same(cpu: &Millpond, sim: &Millpond, sql: &str) -> QueryResult {
     let expected = run(cpu, sql).await.0;
     set(sim, "millpond.cache = off").await;
@@ -140,7 +141,8 @@ async fn every_type_in_every_page_version_and_codec_is_decoded() {
     }
 }
 
-/// Entries of more than 64 KiB: Snappy's go up in blocks that are decompressed apart, those of LZ4 the host decompresses.
+/// Entries of more than 64 KiB: Snappy's go up in blocks that are decompressed apart, those of LZ4 the host
+/// decompresses.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_dictionaries_are_decoded_on_the_device() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -196,7 +198,7 @@ async fn large_pages_are_decoded_in_blocks() {
     }
 }
 
-/// A row group with more bytes than there is pinned memory goes up piece by piece.
+/// A row group larger than the pinned memory is uploaded piece by piece.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_larger_than_pinned_memory_are_decoded() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -222,7 +224,8 @@ async fn pages_larger_than_pinned_memory_are_decoded() {
     assert!(result.report.launches > 0);
 }
 
-/// Values of 10,000 in 20,000 rows a row group: statistics tell nothing of one of them, and a dictionary where it is not.
+/// Values of 10,000 in 20,000 rows a row group: statistics tell nothing of one of them, and a dictionary where it is
+/// not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_that_dictionaries_leave_out_are_not_decoded() {
     const ROWS: i64 = 20_000;
@@ -265,7 +268,7 @@ async fn rows_that_dictionaries_leave_out_are_not_decoded() {
         ("kind = 'k01234' AND n + id > 0", few),
         // None at all, though all lie between the least and the greatest.
         ("kind = 'k01234x'", all..all + 1),
-        // Many values pass: nothing is left out, and nobody goes on asking.
+        // Many values pass: nothing is left out, and the test is given up.
         ("(kind LIKE '%2' OR kind LIKE '%3') AND id >= 0", 0..1),
         // NULL passes as well.
         ("(n = 1234 * 1001 OR n IS NULL) AND id >= 0", 0..1),
@@ -344,7 +347,7 @@ async fn files_of_other_schemas_are_read_by_who_can() {
         session
     };
     let (cpu, sim) = (over(DeviceChoice::Cpu).await, over(DeviceChoice::Sim).await);
-    // Rows are counted over all files, whoever reads them.
+    // Rows are counted over all files, across their readers.
     for limit in [5, 900, 1700, 2200] {
         same(&cpu, &sim, &format!("SELECT count(*), count(id) FROM (SELECT id FROM t LIMIT {limit})")).await;
     }
@@ -415,7 +418,7 @@ async fn rows_are_left_out_as_datafusion_leaves_them_out() {
         let read = counted(&result, "output_rows");
         assert!(read <= most, "{sql} reads {read} rows");
     }
-    // What a build side tells while the query runs.
+    // Key ranges that a build side pushes down while the query runs.
     let sql = "SELECT count(*), sum(b.h) FROM t a JOIN t b ON a.id = b.id WHERE a.h = 7919 * 2";
     let result = same(&cpu, &sim, sql).await;
     let read = counted(&result, "output_rows");
@@ -506,7 +509,7 @@ async fn a_file_that_changes_or_shrinks_is_named() {
     }
 }
 
-/// What goes up of a column is what the file has of it, or what is stored of it: no more than a twentieth and 4 KiB besides.
+/// The upload of a column has at most the bytes in the file or in the store, plus a twentieth and 4 KiB.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_column_goes_up_as_the_file_has_it_or_as_it_is_stored() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -180,7 +180,7 @@ async fn what_is_computed_stays_above_the_scan() {
     register_parquet(session.context(), &folder).await;
     let named = session.execute("SELECT id + 1, input_file_name() FROM parts").await.expect("a name");
     assert_eq!(named.batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 1000);
-    // What has no device form stays there, too, with a reason of its own.
+    // Expressions without a device form stay there, too, with a reason of their own.
     let reason = reasons(&[], "SELECT to_hex(size) FROM parts").await;
     assert!(reason.contains("to_hex") && !reason.contains("inside the scan"), "{reason}");
 }

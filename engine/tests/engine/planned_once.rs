@@ -1,5 +1,5 @@
-//! What DataFusion's own doors plan once: SQL, frames and prepared statements find the plan of an equal logical plan, and nothing of
-//! what has changed since.
+//! What DataFusion's own doors plan once: SQL, frames and prepared statements find the plan of an equal logical plan,
+//! and nothing of what has changed since.
 
 use std::sync::Arc;
 

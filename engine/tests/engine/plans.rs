@@ -1,9 +1,11 @@
 //! The plans of TPC-H: as text, and under the statistics of a warehouse.
 //!
 //!   files of scale 0.01 ──┬─► as they are                  plans/scale_0.01/q01.txt …
-//!                         └─► with statistics times 10⁴    plans/scale_100/q01.txt …   other sides, other modes, same rows
+//!                         └─► with statistics times 10⁴    plans/scale_100/q01.txt …   other sides, other modes, same
+//!                                                                                      rows
 //!
-//! Write   `MILLPOND_PLANS_WRITE=1 cargo test --workspace --test engine -- plans` writes the files; what changes wants reading.
+//! Write   `MILLPOND_PLANS_WRITE=1 cargo test --workspace --test engine -- plans` writes the files; what changes wants
+//!         reading.
 //! Rows    are those of the small files, so the plans of scale 100 run, too: statistics are estimates here.
 
 use std::future::Future;
@@ -103,7 +105,7 @@ fn scaled(statistics: &Statistics, factor: i64, schema: &SchemaRef) -> Statistic
     }
 }
 
-/// A session whose tables say that they have the rows of scale 100.
+/// A session whose tables claim to have the rows of scale 100.
 async fn warehouse(device: DeviceChoice, small: &Path, factor: i64) -> Millpond {
     let session = Millpond::builder()
         .with_own_engine()

@@ -1,6 +1,7 @@
 //! Profiles: where the time of a query goes, whose sums are right and in which nothing is without a name.
 //!
-//!   query ─► Profiler ─► steps = wall time · steps below feeding = lives of feeders and readers · launches = the counter
+//!   query ─► Profiler ─► steps = wall time · steps below feeding = lives of feeders and readers · launches = the
+//!                        counter
 //!
 //! No claim is about how long anything takes: that steps add up holds however busy the machine is.
 
@@ -12,7 +13,7 @@ use millpond::{DeviceChoice, Fallback, Millpond, Profile, Profiler, QueryReport}
 use crate::support::{register_parquet, session};
 use crate::tpch;
 
-/// What may be a step of a query's own path.
+/// Permitted steps of a query's own path.
 const STEPS: [&str; 11] = [
     step::PLAN,
     step::PLACE,
@@ -129,7 +130,7 @@ async fn attempts_say_what_they_learnt() {
         "{:?}",
         first.learnt
     );
-    // What it learnt is known to the next run.
+    // The next run knows what this one learnt.
     let (second, _) = profiled(&session, sql).await;
     assert_eq!((second.attempts, second.learnt), (1, vec![]));
 }
@@ -157,7 +158,7 @@ async fn explain_analyze_says_where_the_time_goes() {
     ] {
         assert!(text.contains(wanted), "{wanted} is not in {text}");
     }
-    // A plan that runs without it is asked nothing.
+    // A plan that runs without it is not profiled.
     let result = session.execute("SELECT count(*) FROM parts").await.expect("the query runs");
     let names = |plan: &std::sync::Arc<dyn millpond::datafusion::physical_plan::ExecutionPlan>| {
         let metrics = plan.metrics().expect("a border has metrics");

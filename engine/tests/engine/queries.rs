@@ -122,7 +122,7 @@ fn rows_of(result: &QueryResult) -> Vec<String> {
     rows(&result.batches, false)
 }
 
-/// -0.0 and 0.0 are one group, and NULL is another; `floats` tells NaNs apart.
+/// -0.0 and 0.0 are one group, and NULL is another; `floats` distinguishes NaNs.
 #[tokio::test]
 async fn groups_by_floats() {
     same("SELECT weight, count(*), sum(id) FROM parts GROUP BY weight").await;
@@ -136,7 +136,7 @@ async fn groups_by_floats() {
         for device in [DeviceChoice::Cpu, DeviceChoice::Sim] {
             let session = session_with(device, 2, Fallback::Error);
             session.context().register_batch("t", batch.as_ref().unwrap().clone()).unwrap();
-            // Which zero stands for its group depends on the order of rows.
+            // The zero that represents its group depends on the order of rows.
             let rows = rows_of(&run(&session, sql).await).into_iter().map(|row| row.replace("-0.0", "0.0"));
             let mut rows: Vec<String> = rows.collect();
             rows.sort();

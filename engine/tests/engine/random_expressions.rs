@@ -5,8 +5,9 @@
 //!
 //! A failure prints the query, which is all that is needed to see it again.
 //!
-//! NaN   of two NaNs, and of functions such as ln, has a sign that nobody promises; what numbers make is negative on the device as
-//!       on x86, and positive on Arm. Comparisons order NaN by its sign, so those over computed floats are of finite numbers here.
+//! NaN   of two NaNs, and of functions such as ln, has an unspecified sign; NaN computed from numbers is negative on
+//!       the device as on x86, and positive on Arm. Comparisons order NaN by its sign, so those over computed floats
+//!       are of finite numbers here.
 
 use std::sync::Arc;
 
@@ -50,7 +51,7 @@ impl Source {
         Source { state: seed, finite: false }
     }
 
-    /// What `make` builds is going to be compared.
+    /// Builds an expression that is going to be compared.
     fn compared<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> T {
         let before = std::mem::replace(&mut self.finite, true);
         let made = make(self);
@@ -129,7 +130,7 @@ impl Source {
         }
     }
 
-    /// A float that need not be the CPU's to the last bit, which is why nothing is made of it.
+    /// A float that may differ from the CPU's in the last bit, so no other expression uses it.
     fn near(&mut self) -> String {
         let of = self.compared(|s| s.number(Kind::Float, 1));
         match self.below(4) {
@@ -209,8 +210,8 @@ async fn sessions(folder: &tempfile::TempDir) -> (Millpond, Millpond) {
 
 /// Whether the CPU refuses even when only the rows that pass the filter reach the columns.
 ///
-/// DataFusion may move a projection below a filter, and then fails for rows that WHERE drops. The device computes for the
-/// rows that pass.
+/// DataFusion may move a projection below a filter, and then fails for rows that WHERE drops. The device computes for
+/// the rows that pass.
 async fn fails_for_rows_that_pass(cpu: &Millpond, query: &Query) -> bool {
     let context = cpu.context();
     let rows = context.sql(&format!("SELECT * FROM t WHERE {}", query.filter)).await;

@@ -2,7 +2,8 @@
 //!
 //!   BIGINT 0, 1, 5, NULL, NULL, stored in a byte each        2592000000 PRECEDING reaches no NULL, and leaves no type
 //!
-//! Expected  by SQL's definition, by hand; the first case is also DuckDB's. Keys at the ends of their type: DataFusion's answers.
+//! Expected  by SQL's definition, by hand; the first case is also DuckDB's. Keys at the ends of their type:
+//!           DataFusion's answers.
 
 use std::sync::Arc;
 
@@ -40,7 +41,7 @@ fn types() -> Vec<(&'static str, DataType, &'static str)> {
 fn table(of: impl Fn(&DataType) -> Vec<Option<i64>>) -> RecordBatch {
     let column = |(name, data_type, _): (&'static str, DataType, _)| {
         let whole = Arc::new(Int64Array::from(of(&data_type))) as ArrayRef;
-        // No cast leads from 64 bits to days but by way of 32.
+        // No cast leads from 64 bits to days except via 32.
         let whole = if data_type == DataType::Date32 { cast(&whole, &DataType::Int32).unwrap() } else { whole };
         (name, cast(&whole, &data_type).expect("the numbers are of the type"), true)
     };

@@ -164,7 +164,7 @@ async fn without_rows_and_one_inside_another() {
 #[tokio::test]
 async fn what_has_no_end_is_stopped_by_a_limit() {
     let rig = rig(Fallback::Allow).await;
-    // A filter on the CPU gathers so many rows before it gives some.
+    // A filter on the CPU collects this many rows before it returns a batch.
     rig.set("datafusion.execution.batch_size = 16").await;
     let endless = "WITH RECURSIVE r AS (SELECT a AS n FROM roads WHERE a = 7 AND back = 0 UNION ALL SELECT n + 1 FROM r WHERE n > 0)";
     for (sql, expected) in [

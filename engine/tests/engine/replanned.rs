@@ -1,8 +1,10 @@
 //! Kept plans of sessions to which a program adds: functions under names of others, rules, planners, stores.
 //!
-//!   a statement, until its plan is kept ─ something is added ─► the statement again: the answer that what was added gives
+//!   a statement, until its plan is kept ─ something is added ─► the statement again: the answer that what was added
+//!                                                               gives
 //!
-//! Doors  the text of a statement, its logical plan (DataFusion's own door), and the template of statements that differ in constants.
+//! Doors  the text of a statement, its logical plan (DataFusion's own door), and the template of statements that differ
+//!        in constants.
 
 use std::fmt;
 use std::sync::Arc;
@@ -91,8 +93,8 @@ async fn number(session: &Millpond, door: Door, sql: &str) -> Option<i64> {
     column.is_valid(0).then(|| column.value(0))
 }
 
-/// Runs a statement with `{}` for a constant that no row meets until its plan is kept, lets something be `added`, and runs it again: the
-/// numbers before and after.
+/// Runs a statement with `{}` for a constant that no row meets until its plan is kept, lets something be `added`, and
+/// runs it again: the numbers before and after.
 async fn before_and_after(door: Door, sql: &str, added: impl AsyncFn(&Millpond)) -> (Option<i64>, Option<i64>) {
     let session = session();
     let text = |constant: i64| match door {

@@ -1,6 +1,7 @@
 //! Aggregates over the rows of a group in an order: the simulated device gives DataFusion's answers, alone.
 //!
-//! Orders   by a key that no two rows share, so that one answer is right; ascending, descending, NULLs on either side, several keys
+//! Orders   by a key that no two rows share, so that one answer is right; ascending, descending, NULLs on either side,
+//!          several keys
 //! Values   numbers of every width, booleans, dates, decimals; strings with a dictionary and without; NULLs, NaN
 //! Rows     none, one, several extents; left out by a filter, by IGNORE NULLS, by DISTINCT
 
@@ -112,7 +113,7 @@ async fn lists_are_sorted_filtered_joined_and_limited() {
     rig.finish();
 }
 
-/// What reads a list stays on the CPU, above the aggregation on the device.
+/// Readers of a list stay on the CPU, above the aggregation on the device.
 #[tokio::test]
 async fn what_looks_into_a_list_says_so() {
     let mut rig = Rig::with_partitions(Fallback::Allow, 3).await;
@@ -242,7 +243,7 @@ async fn strings_without_a_dictionary() {
     rig.finish();
 }
 
-/// Of rows that tie any order is right: the values are those that belong to the keys.
+/// Rows that tie may have any order: the values are those that belong to the keys.
 #[tokio::test]
 async fn rows_that_tie_come_in_some_order() {
     let mut rig = Rig::with_partitions(Fallback::Error, 3).await;

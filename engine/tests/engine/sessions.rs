@@ -1,6 +1,7 @@
 //! The scripts of `tests/sessions`: several sessions over one device, with files that change between statements.
 //!
-//!   script ─► as it is · in batches of seven rows, under another schedule of the device ─► its expected answers, both times
+//!   script ─► as it is · in batches of seven rows, under another schedule of the device ─► its expected answers, both
+//!                                                                                          times
 
 #[path = "../../examples/sessions/driver.rs"]
 mod driver;
@@ -35,7 +36,7 @@ async fn scripts_give_their_answers() {
     assert!(kept > 0 && by_template > 0, "no statement took a plan that was kept");
 }
 
-/// What does not hold fails, at its line.
+/// A wrong expectation fails, at its line.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_script_that_does_not_hold_says_where() {
     let wrong = async |text: &str| driver::run("script", text, &[]).await.expect_err("it does not hold");

@@ -1,6 +1,7 @@
 //! SQL on devices with other limits than an H200's: the same answers, with smaller tables and grids.
 //!
-//!   sm_70 · sm_75 · sm_86 · sm_120 ─► Q1 (sort) · Q3 (top-k) · Q9, Q13 (texts) · Q18 (hash groups) · Q22 ─► DataFusion's answers
+//!   sm_70 · sm_75 · sm_86 · sm_120 ─► Q1 (sort) · Q3 (top-k) · Q9, Q13 (texts) · Q18 (hash groups) · Q22 ─►
+//!                                     DataFusion's answers
 
 use millpond::{DeviceChoice, Fallback, Millpond};
 

@@ -55,7 +55,7 @@ impl Rig {
     }
 }
 
-/// Groups of a file or of batches in memory. Whoever reads them asks for all columns: others DataFusion leaves out.
+/// Groups of a file or of batches in memory. Queries over them read all columns, because DataFusion drops the others.
 fn groups(from: &str) -> String {
     format!("SELECT k, sum(id) AS x, min(s) AS y FROM {from} GROUP BY k")
 }

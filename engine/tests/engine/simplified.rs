@@ -1,12 +1,12 @@
-//! Conditions that DataFusion's simplifier changes. The right answers are those of PostgreSQL and DuckDB; where casts of decimals truncate, as
-//! docs/sql.md has it, those of `trunc`.
+//! Conditions that DataFusion's simplifier changes. The right answers are those of PostgreSQL and DuckDB; where casts
+//! of decimals truncate, as docs/sql.md has it, those of `trunc`.
 
 use millpond::DeviceChoice;
 use millpond::datafusion::arrow::util::display::array_value_to_string;
 
 use crate::support::session;
 
-/// How many rows pass a condition, by the definition of SQL: those for which it is true.
+/// Conditions, and the number of rows that pass by the definition of SQL: those for which it is true.
 const CASES: &[(&str, u64)] = &[
     // b: NULL, 5, 70000, 6, -40000, 9 as BIGINT. The two great ones have no SMALLINT.
     ("TRY_CAST(b AS SMALLINT) > 5", 2),

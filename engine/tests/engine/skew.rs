@@ -1,6 +1,7 @@
 //! Skew and edges: inputs that break joins, groups and sorts elsewhere.
 //!
-//!   one key in nine rows of ten · nothing but NULL · no build side · 10⁵ × 10⁵ rows under a LIMIT · decimals that overflow
+//!   one key in nine rows of ten · nothing but NULL · no build side · 10⁵ × 10⁵ rows under a LIMIT · decimals that
+//!   overflow
 //!   texts of 0, 12, 13 bytes and 1 MiB · outputs polled late, never, or dropped · two of these at once
 //!
 //! Expected  answers and failures are DataFusion's, on the CPU.
@@ -19,7 +20,7 @@ use millpond::{DeviceChoice, Fallback, Millpond, QueryResult};
 use crate::answers::{Answer, orders_its_rows};
 use crate::support::{session_with, until};
 
-/// The same tables with a device and without.
+/// The same tables with a device and without one.
 struct Pair {
     cpu: Millpond,
     sim: Millpond,
@@ -42,7 +43,7 @@ impl Pair {
         pair
     }
 
-    /// Both give the same rows, or both fail with the same words; the device launches kernels and leaves nothing behind.
+    /// Both return the same rows, or fail with the same message; the device launches kernels and leaves nothing behind.
     async fn same(&self, sql: &str) -> Option<QueryResult> {
         let expected = self.cpu.execute(sql).await;
         let actual = self.sim.execute(sql).await;
@@ -169,7 +170,7 @@ async fn a_build_side_without_rows() {
     for (a, b) in [(&empty, &few), (&few, &empty), (&empty, &empty)] {
         let pair = Pair::new(&[("a", a), ("b", b)]);
         for sql in JOINS {
-            // Nothing need be launched where both sides are empty.
+            // Launches are optional where both sides are empty.
             let (expected, actual) = (pair.cpu.execute(sql).await, pair.sim.execute(sql).await);
             let (expected, actual) = (expected.expect("the CPU's answer"), actual.expect("the device's answer"));
             assert_eq!(answer(&expected).difference(&answer(&actual), false), None, "{sql}");

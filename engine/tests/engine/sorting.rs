@@ -144,7 +144,7 @@ async fn a_hundred_thousand_rows_by_digits() {
     rig.finish();
 }
 
-/// Each extent brings strings that sort before those already seen, so what is their rank changes as they come.
+/// Each extent adds strings that sort before all earlier ones, so ranks change with every extent.
 #[tokio::test]
 async fn strings_that_arrive_backwards() {
     let mut rig = Rig::with_partitions(Fallback::Error, 1).await;

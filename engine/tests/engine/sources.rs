@@ -81,7 +81,7 @@ async fn tables_without_rows() {
         "SELECT id + 1 FROM t WHERE k > 3",
         "SELECT id FROM t WHERE k > 3 ORDER BY k",
     ] {
-        // Nothing need be launched for nothing.
+        // Empty inputs need no launch.
         let expected = cpu.execute(sql).await;
         let Ok(expected) = expected else { continue };
         let actual = sim.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
@@ -296,7 +296,7 @@ async fn sums_with_intervals_of_a_column() {
     ] {
         same(&cpu, &sim, sql).await;
     }
-    // What overflows is refused with DataFusion's words.
+    // Overflow is refused with DataFusion's message.
     let (cpu, sim) = sessions(&[("o", vec![vec![wrapped_types()]])], Fallback::Allow);
     for sql in
         ["SELECT -mdn FROM o", "SELECT mdn + mdn FROM o", "SELECT DATE '2000-01-01' + mdn FROM o", "SELECT -dt FROM o"]

@@ -57,13 +57,13 @@ impl Rig {
         }
     }
 
-    /// How many rows the device's session gives, and its report.
+    /// Number of rows that the device's session returns, and its report.
     pub async fn counted(&self, sql: &str) -> (usize, millpond::QueryReport) {
         let result = self.sim.execute(sql).await.unwrap_or_else(|e| panic!("{sql}: {e}"));
         (result.batches.iter().map(|batch| batch.num_rows()).sum(), result.report)
     }
 
-    /// The query gives no rows, on the device's session as on the CPU's.
+    /// The query returns no rows, on the device's session and on the CPU's.
     pub async fn nothing(&mut self, sql: &str) {
         for session in [&self.cpu, &self.sim] {
             match session.execute(sql).await {
@@ -74,7 +74,7 @@ impl Rig {
         }
     }
 
-    /// Where whole numbers overflow, both sides say so, and then answer modulo 2^64.
+    /// If whole numbers overflow, both sides fail, and then answer modulo 2^64.
     pub async fn run(&self, sql: &str) -> Result<millpond::QueryReport, String> {
         match self.cpu.execute(sql).await {
             Err(error) if error.strip_backtrace().contains("verflow") => {}

@@ -93,7 +93,8 @@ async fn columns_of_every_type_are_those_of_the_file() {
     }
 }
 
-/// Reading begins again once for all columns whose values are nearly all different, and columns of a small file have readers of their own.
+/// Reading begins again once for all columns whose values are nearly all different, and columns of a small file have
+/// readers of their own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn columns_without_a_dictionary_are_found_out_together() {
     const ROWS: usize = 80_000;
@@ -303,7 +304,7 @@ async fn an_insert_and_a_drop_are_seen() {
     assert!(stored_bytes(&sim) < 100, "{} bytes are of tables that have gone", stored_bytes(&sim));
 }
 
-/// With room for two columns, the one that was used least of late leaves for one that comes.
+/// With space for two columns, the least recently used one is evicted for a new one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn columns_leave_for_others() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -319,7 +320,7 @@ async fn columns_leave_for_others() {
         answer(&sim, &format!("SELECT sum({read}) FROM t WHERE {read} > 0")).await;
         assert_eq!(names(), stay, "{read} was read");
     }
-    // All three do not fit at once: they are fed, and those that are there stay.
+    // All three do not fit at once: they are fed, and the stored ones stay.
     answer(&sim, "SELECT sum(a + b + c) FROM t").await;
     assert_eq!(names(), ["b", "c"]);
 }
@@ -347,7 +348,8 @@ async fn a_small_budget_is_kept() {
     }
 }
 
-/// Queries of two sessions, one with columns that stay and one without, beside each other and beside a store that is cleared.
+/// Queries of two sessions, one with columns that stay and one without, beside each other and beside a store that is
+/// cleared.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_queries_load_and_clear_at_once() {
     let files = data("0.001");
@@ -468,7 +470,7 @@ async fn queries_answer_in_short_memory_beside_columns_that_stay() {
     assert!(least < most, "columns came and went: {least} to {most} bytes");
 }
 
-/// A load that nobody waits for any more leaves nothing behind, and the next one begins anew.
+/// A cancelled load leaves nothing behind, and the next one begins anew.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_load_leaves_a_usable_store() {
     let files = data("0.01");

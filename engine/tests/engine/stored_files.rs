@@ -30,7 +30,7 @@ fn stored_bytes(session: &Millpond) -> u64 {
     Store::of(session.engine().expect("a device")).bytes()
 }
 
-/// A session over the files below `folder`, and what it asks their store for.
+/// A session over the files below `folder`, and the requests to their store.
 async fn over(device: DeviceChoice, files: &Arc<InMemory>, folder: &str, hive: bool) -> (Millpond, Arc<Counted>) {
     let fallback = if device == DeviceChoice::Cpu { Fallback::Allow } else { Fallback::Error };
     let session = session_with(device, 2, fallback);
@@ -163,7 +163,7 @@ async fn a_few_files_of_two_hundred_are_fed_and_not_stored() {
     assert!(some > 0);
     let before = store.asked();
     agree(&cpu, &sim, MANY).await;
-    // What is there already is not read again for a part of it, nor for the whole table.
+    // Stored data is not read again, neither for a part nor for the whole table.
     agree(&cpu, &sim, "SELECT sum(v), count(*), min(w), max(s) FROM t WHERE s IN (3, 7, 50)").await;
     assert_eq!(store.asked().read_since(&before), Vec::<String>::new());
     agree(&cpu, &sim, "SELECT sum(v), count(*), min(w), max(s) FROM t").await;
@@ -194,7 +194,7 @@ async fn files_that_statistics_leave_out_are_no_reason_to_store() {
     assert_eq!(store.asked().read_since(&before), Vec::<String>::new(), "all ten are there");
 }
 
-/// A remote store is asked for what it has at most once in so many seconds.
+/// A remote store is queried for file metadata at most once per `cache_check_seconds`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn remote_files_are_looked_at_once_in_a_while() {
     let files = Arc::new(InMemory::new());
@@ -209,14 +209,14 @@ async fn remote_files_are_looked_at_once_in_a_while() {
         (now.heads - before.heads, now.lists - before.lists)
     };
     answer(&sim, SQL).await;
-    // Each run asks for both files, and lists the folder.
+    // Each run requests both files, and lists the folder.
     let (heads, lists) = asks().await;
     assert!(heads >= 2 && lists >= 1, "{heads} files, {lists} lists");
     set(&sim, "millpond.cache_check_seconds = 3600").await;
     asks().await;
     assert_eq!(asks().await, (0, 0));
     assert_eq!(asks().await, (0, 0));
-    // What changes meanwhile is not seen, until the session asks again.
+    // Changes are not seen until the session queries the store again.
     let stale = answer(&sim, SQL).await;
     put(&files, "t/c.parquet", &numbers(1000, 1)).await;
     assert_eq!(stale.difference(&answer(&sim, SQL).await, true), None);

@@ -69,7 +69,7 @@ async fn stored_rows_are_filtered_on_the_device() {
     let sql = "SELECT k FROM t WHERE levenshtein(s, l) > 2";
     assert_eq!(plan_text(&sim, sql).await, "DataSourceExec");
     assert_eq!(answer(&cpu, sql).await.0.difference(&answer(&sim, sql).await.0, false), None);
-    // What does not stay is decoded, and filtered on the device, too.
+    // Columns that are not stored are decoded, and filtered on the device, too.
     set(&sim, "millpond.cache = off").await;
     let plan = plan_text(&sim, "SELECT s FROM t WHERE k > 3").await;
     assert!(plan.contains("DeviceFilterExec: k@1 > 3, projection=[s@0]"), "{plan}");

@@ -253,7 +253,7 @@ async fn many_queries_move_columns_at_once() {
     until("memory comes back", || engine.pool().used_bytes().as_u64() == 0).await;
 }
 
-/// What was stored beside a device goes with it, and the CPU answers.
+/// Columns stored beside a device are lost with it, and the CPU answers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_device_keeps_nothing() {
     let files = Arc::new(InMemory::new());

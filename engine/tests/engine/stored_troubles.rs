@@ -1,4 +1,5 @@
-//! Files that change under a load, folders that cannot be listed, sessions without memory, bounds: right answers all the same.
+//! Files that change under a load, folders that cannot be listed, sessions without memory, bounds: right answers all
+//! the same.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -54,7 +55,7 @@ async fn over(device: DeviceChoice, files: &Arc<InMemory>) -> (Millpond, Arc<Cou
 
 const SUM: &str = "SELECT sum(v) AS total, count(*) AS n FROM t";
 
-/// Whatever the run says under which a file changes, the next ones say what is there.
+/// Whatever the run returns during which a file changes, the next runs return the current rows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_that_changes_during_a_load_is_not_stored() {
     for (what, replacement) in
@@ -204,7 +205,8 @@ fn texts(first: u64, rows: u64) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(columns).expect("columns")
 }
 
-/// Texts of more bytes than offsets of 32 bits reach, by a small bound: loaded, copied when files come and go, moved to the host, made.
+/// Texts of more bytes than offsets of 32 bits reach, by a small bound: loaded, copied when files come and go, moved to
+/// the host, made.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_texts_have_offsets_of_64_bits() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -266,7 +268,7 @@ async fn long_texts_have_offsets_of_64_bits() {
     assert!(facts("w").contains(&"texts".to_string()), "{:?}", facts("w"));
 }
 
-/// What is listed of integers that are in no order.
+/// Recorded facts of unordered integers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn facts_of_integers_in_no_order() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -320,7 +322,7 @@ async fn tables_of_groups_begin_with_the_values_of_their_keys() {
     let mut launches = vec![];
     for sql in [
         "SELECT a, b, count(*) AS c FROM t GROUP BY a, b",
-        // Of a key that is computed nothing is known.
+        // Nothing is known about a computed key.
         "SELECT a + 1 AS a, b, count(*) AS c FROM t GROUP BY a + 1, b",
     ] {
         let expected = answer(&cpu, sql).await;

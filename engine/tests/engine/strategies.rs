@@ -49,7 +49,8 @@ async fn every_strategy_answers_alike_and_keeps_nothing() {
             engine.pool().end_of_query().expect("nothing is in use");
             assert_eq!(held().reserved, ByteSize::ZERO, "an arena's chunks go back at the end of a query");
         }
-        // Pools of the driver's lend what they were given back until the device has come to it: the trim waits for that.
+        // Pools of the driver's lend what they were given back until the device has come to it: the trim waits for
+        // that.
         engine.pool().trim_to(ByteSize::ZERO).expect("trimmed");
         assert_eq!(held().used, ByteSize::ZERO, "{strategy} still lends");
         assert_eq!(held().reserved, ByteSize::ZERO, "{strategy} keeps memory");

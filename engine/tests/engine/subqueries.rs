@@ -31,8 +31,8 @@ async fn number(session: &Millpond, sql: &str) -> i64 {
     result.batches[0].column(0).as_primitive::<Int64Type>().value(0)
 }
 
-/// A session over `t`, with a function that says it is immutable and gives the number of its calls: a subquery that differs from run
-/// to run of one plan, while everything that the plan was made of stays.
+/// A session over `t`, with a function that says it is immutable and gives the number of its calls: a subquery that
+/// differs from run to run of one plan, while everything that the plan was made of stays.
 fn counting_session(fallback: Fallback) -> Millpond {
     let session = session_with(DeviceChoice::Sim, 2, fallback);
     session.context().register_table("t", numbers(100)).expect("a name");
@@ -84,7 +84,8 @@ async fn each_run_has_its_own_value() {
     assert_eq!((number(&session, nested).await, number(&session, nested).await), (first + 1, first + 2));
 }
 
-/// The same where the CPU answers: what it takes over reads the run's value, and so do scans that are fed, in what they leave out.
+/// The same where the CPU answers: what it takes over reads the run's value, and so do scans that are fed, in what they
+/// leave out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_cpu_reads_the_value_of_its_run() {
     let session = counting_session(Fallback::Allow);
@@ -115,7 +116,7 @@ async fn the_cpu_reads_the_value_of_its_run() {
     }
 }
 
-/// Sixteen runs of one plan at once have sixteen values; those that nobody reads leave nothing behind.
+/// Sixteen concurrent runs of one plan have sixteen values; unread ones leave nothing behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn runs_at_once_do_not_read_each_others_values() {
     let session = counting_session(Fallback::Allow);
@@ -140,7 +141,7 @@ async fn runs_at_once_do_not_read_each_others_values() {
         let (sim, sql, expected) = (sim.clone(), sql.clone(), expected.clone());
         runs.spawn(async move {
             if task % 3 == 2 {
-                // Cancelled where it stands: before the subquery, in it, behind it.
+                // Cancelled at each stage: before the subquery, in it, after it.
                 let run = sim.execute(&sql);
                 let _ = tokio::time::timeout(std::time::Duration::from_millis(7 * task), run).await;
                 return;

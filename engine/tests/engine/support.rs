@@ -100,15 +100,15 @@ pub async fn plan_text(session: &Millpond, sql: &str) -> String {
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// What takes longer hangs, on a busy machine too: it bounds waits for a state, and is no claim about time.
+/// Limit for a hang, even on a busy machine: it bounds waits for a state, and asserts nothing about time.
 const HANG: Duration = Duration::from_secs(900);
 
-/// What `work` gives; a hang is a failure.
+/// Result of `work`; a hang is a failure.
 pub async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
     tokio::time::timeout(HANG, work).await.unwrap_or_else(|_| panic!("{what} hangs"))
 }
 
-/// Waits until `state` is there.
+/// Waits until `state` is true.
 pub async fn until(what: &str, state: impl Fn() -> bool) {
     let wait = async {
         while !state() {

@@ -1,6 +1,8 @@
-//! What earlier runs of a plan waited for is taken over and checked: one wait a border, and where it is not so, another attempt.
+//! What earlier runs of a plan waited for is taken over and checked: one wait a border, and where it is not so, another
+//! attempt.
 //!
-//!   rows · a made table · steps of a recursion · values of subqueries · rows between borders      none leaves before the check
+//!   rows · a made table · steps of a recursion · values of subqueries · rows between borders      none leaves before
+//!   the check
 
 use std::sync::Arc;
 
@@ -14,8 +16,9 @@ use millpond::{Created, DeviceChoice, Fallback, Millpond};
 use crate::answers::Answer;
 use crate::tpch::{config, data, parquet_session, queries};
 
-/// Queries beside TPC-H's that ask the device for more: rows of expansions with and without conditions on pairs, marks, leftover rows
-/// of a table that grows, first rows within a bar, limits with offsets, groups by texts, results of texts.
+/// Queries beside TPC-H's that ask the device for more: rows of expansions with and without conditions on pairs, marks,
+/// leftover rows of a table that grows, first rows within a bar, limits with offsets, groups by texts, results of
+/// texts.
 const OTHERS: &[&str] = &[
     "SELECT a.l_orderkey, a.l_linenumber, b.l_linenumber FROM lineitem a JOIN lineitem b ON a.l_orderkey = b.l_orderkey AND a.l_quantity < b.l_quantity",
     "SELECT o_orderkey, l_linenumber FROM orders LEFT JOIN lineitem ON o_orderkey = l_orderkey AND l_quantity > 40 + o_shippriority",
@@ -29,8 +32,8 @@ const OTHERS: &[&str] = &[
     "SELECT s_suppkey FROM supplier WHERE s_suppkey NOT IN (SELECT ps_suppkey FROM partsupp WHERE ps_availqty > 5000)",
 ];
 
-/// Queries whose answers leave in other ways: steps of a recursion, values of subqueries, rows that the CPU reads between two
-/// borders, parts of a union, lists, a limit that any rows fulfil, nothing at all.
+/// Queries whose answers leave in other ways: steps of a recursion, values of subqueries, rows that the CPU reads
+/// between two borders, parts of a union, lists, a limit that any rows fulfil, nothing at all.
 const OTHER_WAYS: &[&str] = &[
     "WITH RECURSIVE r(n, k) AS (SELECT 1, count(*) FROM orders JOIN customer ON o_custkey = c_custkey WHERE c_acctbal > 0 UNION ALL SELECT n + 1, k + n FROM r WHERE n < 5) SELECT * FROM r",
     "WITH RECURSIVE r(k) AS (SELECT o_custkey FROM orders JOIN customer ON o_custkey = c_custkey WHERE o_orderkey < 40 UNION SELECT o_custkey + 1 FROM r JOIN orders ON o_custkey = k WHERE o_custkey < 60) SELECT * FROM r",
@@ -120,7 +123,8 @@ async fn make(session: &Millpond, query: &str) -> Created {
     created.expect("a table that the engine makes")
 }
 
-/// The same answers are taken over by a query and by a table that is made of it: what is read of the table are the query's rows.
+/// The same answers are taken over by a query and by a table that is made of it: what is read of the table are the
+/// query's rows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_is_made_of_checked_answers() {
     let cpu = session(DeviceChoice::Cpu, Fallback::Allow, &[]).await;
@@ -177,8 +181,8 @@ fn sums_that_depend_on_their_order() -> RecordBatch {
     RecordBatch::try_from_iter(columns).expect("two columns")
 }
 
-/// Nothing is falsified: the schedule decides in which order floats are added, and so which groups there are. Whichever there are,
-/// each has 16 times 16 rows.
+/// Nothing is falsified: the schedule decides in which order floats are added, and so which groups there are. Whichever
+/// there are, each has 16 times 16 rows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_is_made_of_whole_groups_whatever_the_schedule() {
     let query = "SELECT p.g, r.v FROM (SELECT g FROM x GROUP BY g HAVING sum(v) > 7.5) q JOIN x p ON q.g = p.g JOIN x r ON p.g = r.g WHERE p.v = 1 AND r.v = 1";

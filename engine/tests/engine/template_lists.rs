@@ -4,8 +4,8 @@
 //!   a IN (5, 6) AND a NOT IN (7, 8)     by the template of both, in which no constant is known to differ from another
 //!   a IN (3, 5) AND a NOT IN (5, 4)     again: DataFusion's answer each time
 //!
-//! DataFusion's simplifier takes items of two lists for different values where they are different expressions; lists meet in one condition, or
-//! come together as filters are pushed down.
+//! DataFusion's simplifier takes items of two lists for different values where they are different expressions; lists
+//! meet in one condition, or come together as filters are pushed down.
 
 use millpond::{DeviceChoice, Millpond};
 use millpond_data::rng::ColumnRng;
@@ -102,7 +102,8 @@ async fn sessions(folder: &tempfile::TempDir) -> (Millpond, Millpond) {
     both
 }
 
-/// Planned alone: DataFusion has the scan compute what both branches of the CASE need, and a scan is not made for other constants.
+/// Planned alone: DataFusion has the scan compute what both branches of the CASE need, and a scan is not made for other
+/// constants.
 const ALONE: &str = "SELECT count(*), sum(id) FROM r WHERE CASE WHEN n IN ({0}) THEN n NOT IN ({1}) ELSE id < 5 END";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

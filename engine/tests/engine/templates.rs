@@ -1,8 +1,10 @@
-//! Plans by templates: statements that differ in constants alone, of every kind that a constant may be, and what makes it another template.
+//! Plans by templates: statements that differ in constants alone, of every kind that a constant may be, and what makes
+//! it another template.
 //!
 //!   statement 1 ─ planned ─┐
 //!   statement 2 ─ the template of both ─┐
-//!   statement 3, 4 … ───────────────────┴─► the CPU's answers, in turn and at once, while files, tables and options change
+//!   statement 3, 4 … ───────────────────┴─► the CPU's answers, in turn and at once, while files, tables and options
+//!                                           change
 
 use std::sync::Arc;
 
@@ -46,7 +48,7 @@ pub fn files() -> tempfile::TempDir {
     folder
 }
 
-/// Both sessions say the same: rows, or that it fails.
+/// Both sessions return the same rows, or both fail.
 pub async fn agree(cpu: &Millpond, sim: &Millpond, sql: &str) {
     let (expected, actual) = (cpu.execute(sql).await, sim.execute(sql).await);
     match (expected, actual) {
@@ -61,7 +63,8 @@ pub async fn agree(cpu: &Millpond, sim: &Millpond, sql: &str) {
     }
 }
 
-/// Statements with `{}` for what differs, what stands there, and how many of these share a template with an earlier one.
+/// Statements with `{}` for what differs, what stands there, and how many of these share a template with an earlier
+/// one.
 const STATEMENTS: &[(&str, &[&str], u64)] = &[
     (
         "SELECT count(*), sum(id) FROM r WHERE n < {}",

@@ -116,7 +116,7 @@ async fn keys_of_every_kind() {
     rig.finish();
 }
 
-/// Every row comes before all that were seen, so that outputs are short, again and again.
+/// Every row sorts before all earlier ones, so outputs are short, again and again.
 #[tokio::test]
 async fn rows_that_arrive_backwards() {
     for partitions in [1, 4] {

@@ -31,7 +31,7 @@ use millpond_kernels::codegen::compile;
 
 use crate::answers::Answer;
 
-/// Where the rows come from.
+/// Row source of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     Parquet,
@@ -262,7 +262,7 @@ fn download(plan: &Arc<dyn ExecutionPlan>) -> DownloadExec {
     found.expect("the plan has a download")
 }
 
-/// The first node of a plan that brings rows to the device.
+/// The first node of a plan that uploads rows to the device.
 pub fn upload(plan: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     let mut found = None;
     plan.apply(|node| {
@@ -331,7 +331,7 @@ async fn q1_and_q6_keep_their_counts() {
     }
 }
 
-/// Of a program that joins nothing.
+/// Builds of a program without joins.
 struct NoBuilds;
 
 impl Builds for NoBuilds {

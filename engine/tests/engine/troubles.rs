@@ -126,7 +126,7 @@ impl Clock for TestClock {
 }
 
 impl Table {
-    /// A session on a simulated device whose time limits go by `clock`.
+    /// A session on a simulated device whose time limits use `clock`.
     async fn session_by(&self, clock: Arc<TestClock>, fallback: Fallback, options: &[(&str, usize)]) -> Millpond {
         let config = SessionConfig::new().with_target_partitions(3).with_batch_size(256);
         let mut builder = Millpond::builder()
@@ -197,7 +197,7 @@ async fn an_idle_device_gives_its_memory_back() {
     }
 }
 
-/// Without pinned memory copies are slow, and the device is used all the same.
+/// Without pinned memory copies are slow, and the device is still used.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn queries_answer_without_pinned_memory() {
     let table = Table::new();
@@ -216,7 +216,8 @@ async fn queries_answer_without_pinned_memory() {
     }
 }
 
-/// Another process takes the device's memory after we have set our limit: queries take less at a time, or run on the CPU.
+/// Another process takes the device's memory after we have set our limit: queries take less at a time, or run on the
+/// CPU.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_neighbour_that_takes_the_memory_fails_no_query() {
     const MEMORY: usize = 256 << 20;
@@ -376,7 +377,7 @@ async fn an_input_that_the_cpu_never_reads_may_fail() {
     let notes = &result.report.notes;
     assert!(notes.iter().any(|note| note.contains("ran this part again on the CPU")), "{notes:?}");
     nothing_is_left(&session, sql).await;
-    // One that it does read fails with its words.
+    // An input that it does read fails with its own message.
     let read = sql.replace("id < 0", "id < 10");
     let error = session.execute(&read).await.err().expect("a division by zero").to_string();
     assert!(error.contains("Divide by zero"), "{error}");
@@ -484,7 +485,8 @@ async fn a_plan_runs_twice() {
     }
 }
 
-/// Runs of a plan share the dictionaries of its columns: two that begin together fill them, and sort them, at the same time.
+/// Runs of a plan share the dictionaries of its columns: two that begin together fill them, and sort them, at the same
+/// time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_plan_runs_twice_at_once() {
     let table = Table::new();
@@ -618,7 +620,8 @@ async fn any_schedule_of_the_device_gives_the_same_answer() {
     }
 }
 
-/// Dictionaries hold 1,000 values here, and 4,000 where an expression needs one. The first rows have left by the time it is full.
+/// Dictionaries hold 1,000 values here, and 4,000 where an expression needs one. The first rows have left by the time
+/// it is full.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_go_on_leaving_when_their_strings_outgrow_a_dictionary() {
     let rows = 12_000_i64;

@@ -252,7 +252,7 @@ fn what_is_wrong_is_said_when_the_function_is_made() {
     assert!(said.contains("sine"), "{said}");
 }
 
-/// A function that gives 42 for whatever it is asked.
+/// A function that returns 42 for any argument.
 fn forty_two(name: &str, argument: DataType) -> ScalarUDF {
     let body = |values: &[ColumnarValue]| {
         let rows = values.iter().find_map(|value| match value {
@@ -264,7 +264,7 @@ fn forty_two(name: &str, argument: DataType) -> ScalarUDF {
     create_udf(name, vec![argument], Int64, Volatility::Immutable, Arc::new(body))
 }
 
-/// An aggregate that gives 42 for whatever it is asked.
+/// An aggregate that returns 42 for any argument.
 #[derive(Debug)]
 struct FortyTwo;
 

@@ -1,4 +1,4 @@
-//! UNION, UNION ALL and what lies above and below them: the simulated device gives DataFusion's answers, alone.
+//! UNION, UNION ALL and the operators above and below them: the simulated device alone returns DataFusion's answers.
 
 use millpond::Fallback;
 

@@ -1,7 +1,8 @@
 //! UNNEST of what a function of a crate beside the engine finds in texts, and of lists that are written out.
 //!
 //!   finds(text)   a list of {said, word, sentence}; sentences end at every full stop ──┐
-//!   [a, b, 3]     columns, constants, structures ──────────────────────────────────────┴─► device and CPU give the same rows
+//!   [a, b, 3]     columns, constants, structures ──────────────────────────────────────┴─► device and CPU give the
+//!                                                                                          same rows
 
 use std::sync::Arc;
 

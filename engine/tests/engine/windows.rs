@@ -8,7 +8,8 @@ use millpond::Fallback;
 
 use crate::sql_features::Rig;
 
-/// Functions of a place in the order, or of a value in another row: those of floats, decimals, dates and strings among them.
+/// Functions of a place in the order, or of a value in another row: those of floats, decimals, dates and strings among
+/// them.
 const VALUES: &[&str] = &[
     "row_number()",
     "rank()",
@@ -224,7 +225,7 @@ async fn windows_among_other_operators() {
     rig.finish();
 }
 
-/// DataFusion finds the first rows of each partition without a whole sort where it is told to.
+/// DataFusion finds the first rows of each partition without a whole sort if this is configured.
 #[tokio::test]
 async fn first_rows_of_each_partition() {
     let mut rig = Rig::with_partitions(Fallback::Error, 3).await;

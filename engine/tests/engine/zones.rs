@@ -1,4 +1,5 @@
-//! Time zones whose offset changes: around each change, in each unit, the simulated device says what DataFusion says on the CPU.
+//! Time zones whose offset changes: around each change, in each unit, the simulated device says what DataFusion says on
+//! the CPU.
 //!
 //!   changes of a zone ─► instants 1 s and 1 ns around them, and local times that come twice or never ─► cpu = sim
 //!
@@ -63,14 +64,15 @@ fn instants(zone: Tz) -> Vec<i64> {
     let around = |at: &i64| {
         let at = at * BILLION;
         let half_an_hour = 1_800 * BILLION;
-        // A day before the last one leads to a local time that comes twice, or never.
+        // A day before the last one leads to a local time that occurs twice, or never.
         [at - BILLION, at - 1, at, at + 1, at + BILLION, at - half_an_hour, at + half_an_hour, at - 47 * half_an_hour]
     };
     let years = [-9_200_000_000, -5_000_000_000, -2_208_988_800, 0, 1_700_000_000, 4_102_444_800, 9_200_000_000];
     changes.iter().flat_map(around).chain(years.map(|second| second * BILLION + 123_456_789)).collect()
 }
 
-/// `ns`, `us`, `ms`, `s` in the zone, and the local times of both offsets around each instant as `l_ns` and so on; every ninth is NULL.
+/// `ns`, `us`, `ms`, `s` in the zone, and the local times of both offsets around each instant as `l_ns` and so on;
+/// every ninth is NULL.
 fn table(name: &str) -> RecordBatch {
     let zone: Tz = name.parse().expect("a zone");
     let instants = instants(zone);
@@ -233,7 +235,7 @@ async fn months_and_days_are_those_of_local_time() {
     }
 }
 
-/// A query that fails on the CPU fails with the same words, whoever found it.
+/// A query that fails on the CPU fails with the same message, whether the device or the CPU detects the error.
 #[tokio::test]
 async fn local_times_that_are_no_instant_are_refused() {
     let pair = pair(NEW_YORK, 1 << 20).await;

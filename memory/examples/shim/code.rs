@@ -11,7 +11,7 @@ use crate::order::{opaque, stream};
 use crate::shim::{current, lock, site};
 use crate::{Answer, Out, Refused, exports, give};
 
-// Of cuda.h.
+// Values from cuda.h.
 const JIT_INPUT_PTX: c_uint = 1;
 const JIT_ERROR_LOG_BUFFER: c_uint = 5;
 const JIT_ERROR_LOG_BUFFER_SIZE_BYTES: c_uint = 6;
@@ -43,29 +43,29 @@ fn attribute(number: c_int) -> Answer<FunctionAttribute> {
 /// A C string as text.
 ///
 /// # Safety
-/// `text` is null or points to bytes that a zero ends, unchanged meanwhile.
+/// `text` is null or points to a zero-terminated string that does not change meanwhile.
 unsafe fn text<'a>(text: *const c_char, otherwise: DriverCode) -> Answer<&'a str> {
     if text.is_null() {
         return Err(DriverCode::INVALID_VALUE.into());
     }
-    // SAFETY: not null; the rest is the caller's promise.
+    // SAFETY: not null; the rest is the caller's contract.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().map_err(|_| otherwise.into())
 }
 
-/// The parameters that `extra` points to: keys and values in turn, then the end.
+/// Reads the parameters that `extra` points to: keys and values alternately, then the end.
 ///
 /// # Safety
-/// `extra` is such a list, and its buffer has the size that it says.
+/// `extra` is such a list, and its buffer has the stated size.
 unsafe fn packed_params<'a>(mut extra: *mut *mut c_void) -> Answer<&'a [u8]> {
     let (mut buffer, mut size) = (std::ptr::null::<u8>(), None);
     loop {
-        // SAFETY: the list has an end, which has not come yet.
+        // SAFETY: the list has an end, which is not reached yet.
         let key = unsafe { extra.read() }.addr();
         if key == LAUNCH_PARAM_END {
             break;
         }
-        // SAFETY: a value follows each key but the end.
+        // SAFETY: a value follows each key except the end.
         let value = unsafe { extra.add(1).read() };
         match key {
             LAUNCH_PARAM_BUFFER_POINTER => buffer = value.cast_const().cast(),
@@ -73,17 +73,17 @@ unsafe fn packed_params<'a>(mut extra: *mut *mut c_void) -> Answer<&'a [u8]> {
             LAUNCH_PARAM_BUFFER_SIZE if !value.is_null() => size = Some(unsafe { value.cast::<usize>().read() }),
             _ => return Err(DriverCode::INVALID_VALUE.into()),
         }
-        // SAFETY: the pair was not the end, so the list goes on.
+        // SAFETY: the pair was not the end, so the list continues.
         extra = unsafe { extra.add(2) };
     }
     match (buffer.is_null(), size) {
-        // SAFETY: the caller's buffer has so many bytes.
+        // SAFETY: the caller's buffer has `size` bytes.
         (false, Some(size)) => Ok(unsafe { std::slice::from_raw_parts(buffer, size) }),
         _ => Err(DriverCode::INVALID_VALUE.into()),
     }
 }
 
-/// The parameters that `params` points to, one by one, packed.
+/// Packs the parameters that `params` points to individually.
 ///
 /// # Safety
 /// `params` has a pointer for each parameter, to a value of its size.
@@ -91,7 +91,7 @@ unsafe fn gathered_params(params: *mut *mut c_void, layout: &[ParamLayout]) -> V
     let end = layout.last().map_or(0, |last| last.offset + last.size);
     let mut packed = vec![0; end];
     for (index, param) in layout.iter().enumerate() {
-        // SAFETY: the caller's promise; the layout says where the value goes, inside `packed`.
+        // SAFETY: the caller's contract; `layout` has the value's offset, inside `packed`.
         unsafe {
             let value = params.add(index).read().cast::<u8>();
             std::ptr::copy_nonoverlapping(value, packed.as_mut_ptr().add(param.offset), param.size);
@@ -100,7 +100,7 @@ unsafe fn gathered_params(params: *mut *mut c_void, layout: &[ParamLayout]) -> V
     packed
 }
 
-/// Where the caller wants an error log, if it does.
+/// The caller's buffer for an error log, if any.
 struct Log {
     buffer: *mut c_char,
     bytes: usize,
@@ -112,7 +112,7 @@ impl Log {
     unsafe fn wanted(count: c_uint, options: *const c_uint, values: *const *mut c_void) -> Self {
         let mut log = Log { buffer: std::ptr::null_mut(), bytes: 0 };
         for index in 0..count as usize {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller's contract.
             let (option, value) = unsafe { (options.add(index).read(), values.add(index).read()) };
             match option {
                 JIT_ERROR_LOG_BUFFER => log.buffer = value.cast(),
@@ -128,7 +128,7 @@ impl Log {
             return;
         }
         let words = &words.as_bytes()[..words.len().min(self.bytes - 1)];
-        // SAFETY: the caller's buffer has so many bytes; the words and the zero that ends them fit.
+        // SAFETY: the caller's buffer has `bytes` bytes; the text and its terminating zero fit.
         unsafe {
             std::ptr::copy_nonoverlapping(words.as_ptr(), self.buffer.cast(), words.len());
             self.buffer.add(words.len()).write(0);
@@ -136,7 +136,7 @@ impl Log {
     }
 }
 
-/// PTX on its way to being code: of one text here, which is all that is asked for.
+/// A link in progress, from PTX to code: of a single text, since no test needs more.
 struct Link {
     log: Log,
     code: Vec<u8>,
@@ -152,7 +152,7 @@ exports! {
         if count > 0 && (options.is_null() || values.is_null()) {
             return Err(DriverCode::INVALID_VALUE.into());
         }
-        // SAFETY: an image that is PTX ends with a zero, and so does code from here; the lists have `count` entries each.
+        // SAFETY: an image that is PTX ends with a zero, as does code from here; the lists have `count` entries each.
         let (image, log) = unsafe { (text(image.cast(), DriverCode::INVALID_IMAGE)?, Log::wanted(count, options, values)) };
         let loaded = match image.starts_with("\x7fELF") {
             true => shim.driver.module_load_code(device, image.as_bytes()),
@@ -186,7 +186,7 @@ exports! {
         if kind != JIT_INPUT_PTX || data.is_null() || size == 0 {
             return Err(DriverCode::INVALID_VALUE.into());
         }
-        // SAFETY: a link of `cuLinkCreate`, and PTX of `size` bytes, the zero at its end among them.
+        // SAFETY: a link of `cuLinkCreate`, and PTX of `size` bytes, including its terminating zero.
         let (link, ptx) = unsafe { (&mut *link.cast::<Link>(), std::slice::from_raw_parts(data.cast::<u8>(), size)) };
         let ptx = CStr::from_bytes_with_nul(ptx).ok().and_then(|text| text.to_str().ok());
         let code = shim.driver.assemble(device, ptx.ok_or(DriverCode::INVALID_PTX)?).map_err(|error| {

@@ -8,7 +8,7 @@ use crate::leaving::Registers;
 use crate::shim::{context_of, current, make_current};
 use crate::{Answer, Out, exports, give};
 
-/// What stands for the simulated device's own name: whoever reads it knows that no GPU is behind it.
+/// Reported instead of the simulated device's name, to show that no GPU is behind it.
 const NAME: &str = "simulated device behind a libcuda for tests";
 
 pub(crate) fn device(handle: c_int) -> Answer<DeviceId> {
@@ -74,7 +74,7 @@ exports! {
             return Err(DriverCode::INVALID_VALUE.into());
         }
         let text = &NAME.as_bytes()[..NAME.len().min(room - 1)];
-        // SAFETY: the caller has room for `len` bytes at `name`; the text is shorter than that, and a zero ends it.
+        // SAFETY: `name` is writable for `len` bytes; the text and its terminating zero are shorter.
         unsafe {
             std::ptr::copy_nonoverlapping(text.as_ptr(), name.cast(), text.len());
             name.add(text.len()).write(0);

@@ -71,7 +71,7 @@ exports! {
         num_nodes: Out<'_, usize>,
     ) {
         current()?;
-        // The nodes of a capture are the simulated device's own affair.
+        // Nodes of a capture are internal to the simulated device.
         if graph.is_some() || nodes.is_some() || num_nodes.is_some() {
             return Err(DriverCode::NOT_SUPPORTED.into());
         }

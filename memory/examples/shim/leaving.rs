@@ -1,13 +1,13 @@
-//! The end of the process as NVIDIA's library has it: its exit handlers take its state away, and a later call reads freed memory.
+//! Process exit as in NVIDIA's library: its exit handlers destroy its state, and a later call reads freed memory.
 //!
 //!   cuInit, first context, first code ─► atexit ─► [ gone ] ─► report
-//!                                                     └─► a call that begins later, or is under way: a line on standard error, and abort
+//!                                                     └─► a later or active call: a line on standard error, and abort
 //!
-//! Handlers  the library does not say when it registers its own. Here there are three, and the first to run ends everything: a caller has to
-//!           stop before any of them.
-//! Forks     a child that was forked has no driver: a call there aborts, too.
-//! Delays    `CUDA_SHIM_DELAYS` is a seed. Calls that give something back or bring code take longer, by chance, and so do the exit
-//!           handlers: threads that go on meet the end of the process in the middle of such a call, or just behind it.
+//! Handlers  the library does not document when it registers its own. Here there are three, and the first to run ends
+//!           everything: a caller has to stop before all of them.
+//! Forks     a forked child has no driver: a call there aborts, too.
+//! Delays    `CUDA_SHIM_DELAYS` is a seed. Calls that free something or load code take longer at random, as do the exit
+//!           handlers: running threads then meet the end of the process during or just after such a call.
 
 use std::ffi::c_int;
 use std::panic::catch_unwind;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::shim;
 
-/// When the library registers an exit handler.
+/// Moments at which the library registers an exit handler.
 #[derive(Clone, Copy)]
 pub(crate) enum Registers {
     Initialised,
@@ -28,10 +28,10 @@ pub(crate) enum Registers {
 static GONE: AtomicBool = AtomicBool::new(false);
 static UNDER_WAY: AtomicU64 = AtomicU64::new(0);
 static DELAYED: AtomicU64 = AtomicU64::new(0);
-/// The process that began; 0 before.
+/// ID of the process that initialized the library; 0 before.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// How many milliseconds the exit handlers take at most, where calls are delayed.
+/// Maximum milliseconds that the exit handlers take, if calls are delayed.
 const HANDLERS_MS: u64 = 40;
 
 unsafe extern "C" {
@@ -39,10 +39,10 @@ unsafe extern "C" {
 }
 
 impl Registers {
-    /// Registers the handler of this moment, once.
+    /// Registers the handler for this moment, once.
     pub(crate) fn now(self) {
         static ONCE: [Once; 3] = [const { Once::new() }; 3];
-        // A forked child does not become the one that began.
+        // A forked child does not replace the initializing process.
         let _ = PROCESS.compare_exchange(0, std::process::id(), Ordering::Relaxed, Ordering::Relaxed);
         ONCE[self as usize].call_once(|| {
             // SAFETY: the function is in the C library; `end` never unwinds, and this library is never unloaded.
@@ -51,7 +51,7 @@ impl Registers {
     }
 }
 
-/// One call of the C interface, from its begin to its end.
+/// An active call of the C interface.
 pub(crate) struct Call;
 
 impl Call {
@@ -88,7 +88,7 @@ extern "C" fn end() {
     if GONE.swap(true, Ordering::SeqCst) {
         return;
     }
-    // A forked child has copies of the counts, and none of the threads.
+    // A forked child has copies of the counts, but none of the threads.
     if PROCESS.load(Ordering::Relaxed) != std::process::id() {
         return;
     }
@@ -96,15 +96,15 @@ extern "C" fn end() {
     if calls > 0 {
         abort(&format!("{calls} calls were under way when the driver's exit handlers ran"));
     }
-    // Nothing to be done about a panic here, and nobody to tell but the panic hook, which has.
+    // A panic cannot be handled here; the panic hook has reported it.
     let _ = catch_unwind(shim::report);
-    // Time for the calls of others, which come too late.
+    // Leaves time for late calls of other threads.
     if let Some(drawn) = draw() {
         std::thread::sleep(Duration::from_millis(drawn % (HANDLERS_MS + 1)));
     }
 }
 
-/// How long a call takes by the seed; `None` for no time.
+/// Delay of a call by the seed; `None` for no delay.
 fn delay_of(name: &str) -> Option<Duration> {
     const LONG: [&str; 9] =
         ["Destroy", "Free", "Unload", "Release", "Unregister", "TrimTo", "Link", "ModuleLoad", "HostAlloc"];
@@ -118,7 +118,7 @@ fn delay_of(name: &str) -> Option<Duration> {
     Some(Duration::from_micros((drawn >> 8) % micros))
 }
 
-/// The next number of the seed, if there is one.
+/// Next random number of the seed, if set.
 fn draw() -> Option<u64> {
     let seed = shim::get().options.delays?;
     let number = DELAYED.fetch_add(1, Ordering::Relaxed);

@@ -1,15 +1,17 @@
-//! A libcuda.so for tests: CUDA's C functions, answered by the simulated device.
+//! A libcuda.so for tests: CUDA's C functions, implemented by the simulated device.
 //!
 //!   driver::cuda ─► cuLaunchKernel(…) ─► [ this library ] ─► SimDriver ─► interpreter and checks ─► report
 //!
-//! Use        in a child process that finds this file as libcuda.so and libcuda.so.1 in its own LD_LIBRARY_PATH, nowhere else.
-//! Answers    CUDA's result codes and refusals: before cuInit, without a current context, for null pointers, for handles that
-//!            are none. Numbers and layouts are those of cuda.h, written down here once more, so that both sides must agree.
-//! Time       a thread of its own runs what is queued, as a GPU does; the host knows what it has asked for, and no more.
-//! Checks     all of the simulated device's but one: launches cannot declare what they touch through this interface.
-//! Exit       its exit handlers take everything away: a later call, or one under way, aborts the process (`leaving`).
+//! Use        in a child process with this file as libcuda.so and libcuda.so.1 in its own LD_LIBRARY_PATH, nowhere
+//!            else.
+//! Answers    CUDA's result codes and refusals: before cuInit, without a current context, for null pointers, for
+//!            invalid handles. Constants and layouts of cuda.h are repeated here independently, so that both sides must
+//!            agree.
+//! Time       a separate thread runs queued work, as a GPU does; the host sees only what it has queried.
+//! Checks     all of the simulated device's except one: this interface cannot declare the accesses of launches.
+//! Exit       the exit handlers destroy all state: a later or active call aborts the process (`leaving`).
 //! Options    environment variables `CUDA_SHIM_*`, in `options`.
-//! Panics     never cross into C: they are told on standard error and become CUDA_ERROR_UNKNOWN.
+//! Panics     never unwind into C: they are reported on standard error and become CUDA_ERROR_UNKNOWN.
 
 mod code;
 mod device;
@@ -26,7 +28,7 @@ use std::mem::MaybeUninit;
 use millpond_memory::driver::{DriverCode, DriverError};
 use shim::Shim;
 
-/// A function's result code, where it is not success.
+/// A function's result code, if it is not success.
 struct Refused(DriverCode);
 
 impl From<DriverCode> for Refused {
@@ -44,7 +46,7 @@ impl From<DriverError> for Refused {
 
 type Answer<T = ()> = Result<T, Refused>;
 
-/// A pointer to where an answer goes; null is refused.
+/// Pointer to a result; null is refused.
 type Out<'a, T> = Option<&'a mut MaybeUninit<T>>;
 
 fn give<T>(to: Out<'_, T>, value: T) -> Answer {
@@ -52,17 +54,18 @@ fn give<T>(to: Out<'_, T>, value: T) -> Answer {
     Ok(())
 }
 
-/// CUDA tells "not yet" by a code.
+/// CUDA reports "not yet" as a code.
 fn finished(yes: bool) -> Answer {
     if yes { Ok(()) } else { Err(DriverCode::NOT_READY.into()) }
 }
 
-/// Declares functions of libcuda. Each body sees the shim, whose simulated driver it forwards to, and answers `Ok` or a code.
+/// Declares functions of libcuda. Each body gets the shim, forwards to its simulated driver, and returns `Ok` or a
+/// code.
 macro_rules! exports {
     ($(fn $name:ident($shim:ident $(, $arg:ident: $ty:ty)* $(,)?) $body:block)*) => {$(
         /// # Safety
-        /// As in cuda.h: pointers are null, or point to what the function's documentation says.
-        // SAFETY: libcuda's names are exported by this library alone, which is a process's only libcuda.
+        /// As in cuda.h: pointers are null, or valid as the function's documentation requires.
+        // SAFETY: only this library exports libcuda's names, and it is the process's only libcuda.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> std::ffi::c_uint {
             $crate::answer(stringify!($name), move |$shim: &'static $crate::shim::Shim| -> $crate::Answer { $body })
@@ -71,7 +74,7 @@ macro_rules! exports {
 }
 use exports;
 
-/// Runs a function's body: fails on order, and turns errors and panics into codes.
+/// Runs a function's body: injects failures, and converts errors and panics to codes.
 fn answer(name: &'static str, body: impl FnOnce(&'static Shim) -> Answer) -> c_uint {
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let _call = leaving::Call::begin(name);

@@ -14,7 +14,7 @@ use crate::order::{opaque, stream};
 use crate::shim::{context_of, current, device_of, site};
 use crate::{Answer, Out, exports, give};
 
-// Of cuda.h.
+// Values from cuda.h.
 const ALLOCATION_TYPE_PINNED: c_int = 1;
 const LOCATION_TYPE_DEVICE: c_int = 1;
 const LOCATION_TYPE_HOST_NUMA: c_int = 3;
@@ -22,7 +22,7 @@ const HANDLE_TYPE_POSIX_FD: c_uint = 1;
 const ACCESS_NONE: c_int = 0;
 const ACCESS_READ: c_int = 1;
 const ACCESS_READWRITE: c_int = 3;
-/// What `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL` gives for memory on no device.
+/// Value of `CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL` for memory that is not on a device.
 const HOST_ORDINAL: c_int = -2;
 const MEMORY_TYPE_HOST: c_uint = 1;
 const MEMORY_TYPE_DEVICE: c_uint = 2;
@@ -89,12 +89,12 @@ fn place(location: &Location) -> Answer<PoolLocation> {
     }
 }
 
-/// Handle types for one call.
+/// Checks the handle type and flags of a call.
 fn posix(types: c_uint, flags: u64) -> Answer {
     if types == HANDLE_TYPE_POSIX_FD && flags == 0 { Ok(()) } else { Err(DriverCode::INVALID_VALUE.into()) }
 }
 
-/// `CUmemPool_attribute`, and whether its value is an `int` rather than a `cuuint64_t`.
+/// Maps a `CUmemPool_attribute`; true if its value is an `int` rather than a `cuuint64_t`.
 fn attribute(number: c_uint) -> Answer<(PoolAttribute, bool)> {
     Ok(match number {
         1 => (PoolAttribute::ReuseFollowEventDependencies, true),
@@ -135,7 +135,7 @@ exports! {
         if value.is_null() {
             return Err(DriverCode::INVALID_VALUE.into());
         }
-        // SAFETY: the caller has room for the type that cuda.h gives this attribute.
+        // SAFETY: `value` is writable for the type that cuda.h defines for this attribute.
         unsafe {
             match is_int {
                 true => value.cast::<c_int>().write(found as c_int),
@@ -150,7 +150,7 @@ exports! {
         if value.is_null() {
             return Err(DriverCode::INVALID_VALUE.into());
         }
-        // SAFETY: the caller points to the type that cuda.h gives this attribute.
+        // SAFETY: `value` points to the type that cuda.h defines for this attribute.
         let value = unsafe {
             match is_int {
                 true => value.cast::<c_int>().read() as u64,
@@ -217,7 +217,7 @@ exports! {
         posix(types, flags)?;
         let number = c_int::try_from(descriptor.addr()).ok().filter(|&number| number >= 0);
         let number = number.ok_or(DriverCode::INVALID_VALUE)?;
-        // SAFETY: the caller's descriptor, which stays open for the call.
+        // SAFETY: the caller's descriptor, which stays open during the call.
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
         give(handle, opaque(shim.driver.pool_import(current()?, descriptor)?.0))
     }
@@ -237,12 +237,12 @@ exports! {
         }
         let found = shim.driver.pointer_attributes(DevicePtr(ptr))?;
         let number = |number: c_int| {
-            // SAFETY: the caller has room for the `int` that cuda.h gives this attribute.
+            // SAFETY: `value` is writable for the `int` that cuda.h defines for this attribute.
             unsafe { value.cast::<c_int>().write(number) };
             Ok(())
         };
         let word = |word: u64| {
-            // SAFETY: the caller has room for the pointer or `size_t` that cuda.h gives this attribute.
+            // SAFETY: `value` is writable for the pointer or `size_t` that cuda.h defines for this attribute.
             unsafe { value.cast::<u64>().write(word) };
             Ok(())
         };
@@ -312,7 +312,7 @@ exports! {
     fn cuMemHostRegister_v2(shim, _memory: *mut c_void, _bytes: usize, _flags: c_uint) {
         let _ = shim;
         current()?;
-        // Ordinary memory is not simulated here; callers go on with `cuMemHostAlloc`.
+        // Registration of ordinary memory is not simulated; callers fall back to `cuMemHostAlloc`.
         Err(DriverCode::NOT_SUPPORTED.into())
     }
 
@@ -327,13 +327,13 @@ exports! {
         if flags != 0 {
             return Err(DriverCode::INVALID_VALUE.into());
         }
-        // Addresses are unified: the device sees mapped memory where the host does.
+        // Addresses are unified: the device and the host use the same address for mapped memory.
         give(ptr, shim.span(memory.addr() as u64, 0, true)?.address())
     }
 
     fn cuMemcpyHtoDAsync_v2(shim, to: u64, from: *const c_void, len: usize, on: *mut c_void) {
         current()?;
-        // Ordinary memory, which the driver falls back on where no page can be locked, is not simulated here.
+        // Copies from ordinary memory, the driver's fallback without page-locked memory, are not simulated.
         let from = shim.span(from.addr() as u64, len, false)?;
         shim.driver.copy(&CopyOp::HostToDevice { from, to: DevicePtr(to) }, stream(on), site())?;
         shim.submitted();
@@ -384,7 +384,7 @@ exports! {
         if flags != 0 || !ptr.is_multiple_of(4) {
             return Err(DriverCode::INVALID_VALUE.into());
         }
-        // Words in device memory are not simulated, those in mapped host memory are.
+        // Words in device memory are not simulated; words in mapped host memory are.
         let word = shim.span(ptr, 4, true)?;
         word.block().claim_words().map_err(|_| DriverCode::INVALID_VALUE)?;
         shim.driver.write_word(&word, value, stream(on), site())?;

@@ -1,30 +1,30 @@
-//! What the environment asks of the shim.
+//! Options of the shim, read from environment variables.
 //!
 //!   CUDA_SHIM_FAIL="cuMemPoolTrimTo=12345,cuMemAllocFromPoolAsync@3=2"
-//!                   every call gives 12345                the third call gives 2, and does nothing
+//!                   every call returns 12345              the third call returns 2, and does nothing
 //!
-//! | variable                     | says                                                    | default |
+//! | variable                     | meaning                                                 | default |
 //! |------------------------------|---------------------------------------------------------|---------|
 //! | `CUDA_SHIM_VERSION`          | the driver's version, as 12020                          | 12020   |
-//! | `CUDA_SHIM_DEVICES`          | how many devices                                        | 1       |
+//! | `CUDA_SHIM_DEVICES`          | number of devices                                       | 1       |
 //! | `CUDA_SHIM_SEED`             | the simulated device's seed                             | 0       |
 //! | `CUDA_SHIM_MEMORY_BYTES`     | memory of each device                                   | 8 GiB   |
 //! | `CUDA_SHIM_LOSE_AT_LAUNCH`   | the launch, counted from 1, that loses its device       | none    |
 //! | `CUDA_SHIM_HANG_AT_LAUNCH`   | the launch, counted from 1, that never ends             | none    |
 //! | `CUDA_SHIM_IGNORE_WAIT`      | the wait of a stream, counted from 1, that does nothing | none    |
-//! | `CUDA_SHIM_REFUSE_PEERS`     | 1: no device reaches another's memory                   | 0       |
+//! | `CUDA_SHIM_REFUSE_PEERS`     | 1: no device can access another's memory                | 0       |
 //! | `CUDA_SHIM_MEMORY_POOLS`     | 0: devices have no pools                                | 1       |
-//! | `CUDA_SHIM_HOST_NUMA_NODES`  | NUMA nodes of the host that pools can lie on            | 1       |
-//! | `CUDA_SHIM_OPEN_OWN_EVENTS`  | 1: a process may open its own events as another's       | 0       |
+//! | `CUDA_SHIM_HOST_NUMA_NODES`  | NUMA nodes of the host that can hold pools              | 1       |
+//! | `CUDA_SHIM_OPEN_OWN_EVENTS`  | 1: a process may open its own exported events           | 0       |
 //! | `CUDA_SHIM_WRITE_WORD`       | 0: streams cannot store words                           | 1       |
-//! | `CUDA_SHIM_DEFAULT_STREAM`   | 1: handle 0 may be used, as by a caller of ours         | 0       |
+//! | `CUDA_SHIM_DEFAULT_STREAM`   | 1: handle 0 may be used, as by external callers         | 0       |
 //! | `CUDA_SHIM_REUSE_STREAMS`    | 1: a new stream gets the handle of a destroyed one      | 0       |
-//! | `CUDA_SHIM_FAIL`             | functions that give a code instead of doing their work  | none    |
-//! | `CUDA_SHIM_HANG`           | function=FILE: its calls make FILE, and never end       | none    |
-//! | `CUDA_SHIM_DELAYS`         | a seed: calls and exit handlers take longer, by chance  | none    |
+//! | `CUDA_SHIM_FAIL`             | functions that return a code instead of working         | none    |
+//! | `CUDA_SHIM_HANG`             | function=FILE: its calls create FILE, and never return  | none    |
+//! | `CUDA_SHIM_DELAYS`           | a seed: calls and exit handlers take longer at random   | none    |
 //! | `CUDA_SHIM_REPORT`           | a file for counters and findings, written at exit       | none    |
 //! | `CUDA_SHIM_LOG`              | 1: refusals on standard error, with their reasons       | 0       |
-//! | `CUDA_VISIBLE_DEVICES`       | CUDA's own: which of them are visible                   | all     |
+//! | `CUDA_VISIBLE_DEVICES`       | CUDA's own: visible devices                             | all     |
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -45,7 +45,7 @@ pub(crate) struct Options {
 
 struct Trouble {
     function: String,
-    /// Which call fails, counted from 1; `None` is every call.
+    /// Number of the failing call, from 1; `None` is every call.
     nth: Option<u64>,
     code: DriverCode,
     calls: AtomicU64,
@@ -80,7 +80,7 @@ impl Options {
             memory_pools: variable("CUDA_SHIM_MEMORY_POOLS") != Some(0),
             host_numa_nodes: variable("CUDA_SHIM_HOST_NUMA_NODES").unwrap_or(defaults.host_numa_nodes),
             stream_memory_operations: variable("CUDA_SHIM_WRITE_WORD") != Some(0),
-            // cuLaunchKernel has no way to say what a kernel will touch.
+            // cuLaunchKernel cannot declare a kernel's accesses.
             must_declare: false,
             ..defaults
         };
@@ -96,7 +96,7 @@ impl Options {
         Options { version: i32::try_from(version).unwrap_or(i32::MAX), sim, report, log, delays, hang, trouble }
     }
 
-    /// Never returns where calls of `function` hang on order.
+    /// Never returns if calls of `function` are configured to hang.
     pub(crate) fn hang_in(&self, function: &str) {
         if let Some((_, file)) = self.hang.as_ref().filter(|(name, _)| name == function) {
             std::fs::write(file, "").unwrap_or_else(|error| panic!("{}: {error}", file.display()));
@@ -106,7 +106,7 @@ impl Options {
         }
     }
 
-    /// The code that this call of `function` gives on order.
+    /// The error code configured for this call of `function`.
     pub(crate) fn trouble_for(&self, function: &str) -> Option<DriverCode> {
         let ordered = self.trouble.iter().find(|trouble| trouble.function == function)?;
         let call = ordered.calls.fetch_add(1, Ordering::Relaxed) + 1;
@@ -129,7 +129,7 @@ impl Trouble {
     }
 }
 
-/// How many devices CUDA's own variable leaves: those up to the first entry that names none.
+/// Number of devices visible under CUDA's own variable: those up to the first invalid entry.
 fn visible(devices: u32, list: Option<&str>) -> u32 {
     let Some(list) = list else { return devices };
     let exists = |entry: &&str| entry.trim().parse::<u32>().is_ok_and(|ordinal| ordinal < devices);

@@ -8,7 +8,7 @@ use millpond_memory::driver::{DeviceId, Driver, DriverCode, EventFlags, EventHan
 use crate::shim::{context_of, current, site};
 use crate::{Out, exports, finished, give};
 
-// Of cuda.h.
+// Values from cuda.h.
 const STREAM_NON_BLOCKING: c_uint = 1;
 const LEGACY_STREAM: usize = 1;
 const EVENT_BLOCKING_SYNC: c_uint = 1;
@@ -33,7 +33,7 @@ fn event(handle: *mut c_void) -> EventHandle {
     EventHandle(handle.addr() as u64)
 }
 
-/// Handles of the simulated driver look like pointers here, and are never followed.
+/// Represents handles of the simulated driver as pointers, which are never dereferenced.
 pub(crate) fn opaque(handle: u64) -> *mut c_void {
     std::ptr::without_provenance_mut(handle as usize)
 }
@@ -43,7 +43,7 @@ exports! {
         let device = current()?;
         match flags {
             STREAM_NON_BLOCKING => {}
-            // Streams that order themselves against the default stream are not simulated.
+            // Streams that synchronize with the default stream are not simulated.
             0 => return Err(DriverCode::NOT_SUPPORTED.into()),
             _ => return Err(DriverCode::INVALID_VALUE.into()),
         }
@@ -67,7 +67,7 @@ exports! {
     }
 
     fn cuStreamGetCtx(shim, handle: *mut c_void, context: Out<'_, *mut c_void>) {
-        // The shim's streams are all made in primary contexts: only the simulated device knows whose this one is.
+        // The shim creates all streams in primary contexts: only the simulated device knows the owner of this one.
         let known = (0..shim.driver.device_count()?)
             .map(DeviceId)
             .find(|&device| shim.driver.stream_wrap(device, handle.addr() as u64).is_ok());

@@ -1,4 +1,4 @@
-//! The one simulated driver of the process, and what the C interface needs beside it.
+//! The single simulated driver of the process, and extra state of the C interface.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -17,12 +17,12 @@ use crate::options::Options;
 pub(crate) struct Shim {
     pub(crate) options: Options,
     pub(crate) driver: Arc<SimDriver>,
-    /// Kernels by handle: launches are told under their names.
+    /// Kernel names by handle, for reports of launches.
     pub(crate) functions: Mutex<HashMap<u64, String>>,
     initialised: AtomicBool,
-    /// Pinned memory by its address.
+    /// Pinned memory by address.
     blocks: Mutex<BTreeMap<u64, Pinned>>,
-    /// Whether something was queued since the thread that runs time last looked.
+    /// Whether work was queued since the time thread last checked.
     queued: Mutex<bool>,
     changed: Condvar,
 }
@@ -53,14 +53,14 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The reason of a refusal, which the C interface has no room for.
+/// Reports the reason of a refusal, which the C interface cannot return.
 pub(crate) fn log(error: &DriverError) {
     if get().options.log {
         eprintln!("libcuda shim: {error}");
     }
 }
 
-/// Where a call comes from, as far as this library can tell: the function of the C interface.
+/// Source location of a call, as far as known here: the function of the C interface.
 #[track_caller]
 pub(crate) fn site() -> Site {
     Location::caller()
@@ -88,10 +88,10 @@ impl Shim {
         Ok(())
     }
 
-    /// Runs what is queued, as a GPU does by itself.
+    /// Runs queued work, as a GPU does.
     fn run_time(&self) {
         loop {
-            // A panic in the interpreter is told by the panic hook; whoever waits for that work meets it again.
+            // The panic hook reports a panic in the interpreter; a thread that waits for that work meets it again.
             let idle = catch_unwind(AssertUnwindSafe(|| !self.driver.pass_time())).unwrap_or(true);
             if idle {
                 let mut queued = lock(&self.queued);
@@ -103,14 +103,14 @@ impl Shim {
         }
     }
 
-    /// Something is there to run.
+    /// Notifies the time thread of queued work.
     pub(crate) fn submitted(&self) {
         *lock(&self.queued) = true;
         self.changed.notify_one();
     }
 }
 
-/// Tells what was counted and found: in the file that was asked for, or findings alone on standard error.
+/// Reports counts and findings: to the configured file, or only findings on standard error.
 pub(crate) fn report() {
     let shim = get();
     let findings = shim.driver.take_findings();
@@ -127,7 +127,7 @@ pub(crate) fn report() {
     }
 }
 
-// 2. Contexts: a number per device, made to look like a pointer.
+// 2. Contexts: a number per device, disguised as a pointer.
 
 const CONTEXTS: u64 = 0xc0de_0000;
 const CONTEXT_GAP: u64 = 0x100;
@@ -149,7 +149,7 @@ pub(crate) fn make_current(context: *mut c_void) -> Answer {
     Ok(())
 }
 
-/// The device whose primary context this is.
+/// The device of this primary context.
 pub(crate) fn device_of(context: *mut c_void) -> Answer<DeviceId> {
     let place = (context.addr() as u64).checked_sub(CONTEXTS).filter(|place| place.is_multiple_of(CONTEXT_GAP));
     let device = place.map(|place| place / CONTEXT_GAP).filter(|&device| device < get().options.sim.devices.into());
@@ -161,18 +161,18 @@ pub(crate) fn current() -> Answer<DeviceId> {
     Ok(CURRENT.get().ok_or(DriverCode::INVALID_CONTEXT)?)
 }
 
-// 3. Pinned memory: C names it by address, the simulated device by block.
+// 3. Pinned memory: the C interface identifies it by address, the simulated device by block.
 impl Shim {
     pub(crate) fn add_block(&self, block: Arc<HostBlock>, mapped: bool) {
         lock(&self.blocks).insert(block.address(), Pinned { block, mapped });
     }
 
-    /// The block that begins at `address`.
+    /// Removes the block that begins at `address`.
     pub(crate) fn take_block(&self, address: u64) -> Answer<Arc<HostBlock>> {
         Ok(lock(&self.blocks).remove(&address).ok_or(DriverCode::INVALID_VALUE)?.block)
     }
 
-    /// `len` bytes of one block; `mapped` asks for one that devices reach.
+    /// A range of `len` bytes in one block; `mapped` requires a block that devices can access.
     pub(crate) fn span(&self, address: u64, len: usize, mapped: bool) -> Answer<HostSpan> {
         let blocks = lock(&self.blocks);
         let (start, pinned) = blocks.range(..=address).next_back().ok_or(DriverCode::INVALID_VALUE)?;

@@ -18,7 +18,7 @@ use crate::resource::{DeviceMemoryResource, RawAllocation, ResourceStatistics};
 use crate::stream::{Stream, StreamId};
 use crate::units::ByteSize;
 
-/// Enough for whoever makes progress; a callback that never says `Fail` does not hang the program.
+/// Maximum retries per request: a callback that never returns `Fail` must not hang the program.
 const MAX_ATTEMPTS: u32 = 100;
 
 thread_local! {

@@ -3,8 +3,8 @@
 //!   allocate   CD CD CD CD ...    read before anything was written: large integers, floats that stand out
 //!   free       DD DD DD DD ...    read after the free: the same
 //!
-//! For        wrong answers on a GPU. On the simulated device its own checks say more, and the fill counts as a write there:
-//!            bytes that nothing else wrote are no finding any more.
+//! For        wrong answers on a GPU. On the simulated device its own checks say more, and the fill counts as a write
+//!            there: bytes that nothing else wrote are no finding any more.
 //! Costs      two passes over all memory. Off unless asked for.
 
 use std::num::NonZeroUsize;

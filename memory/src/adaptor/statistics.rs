@@ -66,7 +66,8 @@ impl AllocationStatistics {
     }
 }
 
-/// Counts of a block between `push` and `pop`. What is freed in it may have been allocated before it, so its sum may be below zero.
+/// Counts of a block between `push` and `pop`. What is freed in it may have been allocated before it, so its sum may be
+/// below zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BlockCount {
     pub current: i64,
@@ -232,7 +233,7 @@ impl DeviceMemoryResource for StatisticsResourceAdaptor {
     }
 
     fn deallocate(&self, raw: RawAllocation, stream: &Stream, site: Site) -> Result<()> {
-        // Before the bytes can be somebody else's under the same address.
+        // Before the address can be reused by another allocation.
         let bytes = raw.len.get() as u64;
         let mut inner = self.inner();
         if let Some(tag) = inner.live.remove(&raw.ptr) {

@@ -86,7 +86,7 @@ impl DeviceMemoryResource for TrackingResourceAdaptor {
     }
 
     fn deallocate(&self, raw: RawAllocation, stream: &Stream, site: Site) -> Result<()> {
-        // Before the bytes can be somebody else's under the same address.
+        // Before the address can be reused by another allocation.
         if self.inner().out.remove(&raw.ptr).is_none() {
             return Err(MemoryError::NotHandedOut { resource: self.name(), ptr: raw.ptr, site });
         }

@@ -2,13 +2,15 @@
 //!
 //!   claims() ──► order/…   pools/…   reuse/…   found/… ──► for each strategy they are about: Rig ─► run ─► nothing left
 //!
-//! Lines      a claim names the lines of the checklist it stands for (`S1.10`); `docs/memory-conformance.md` is their table.
-//! Run by     `cargo test` on the simulated device under several seeds and over the shim, and by `millpond selftest` on the
-//!            device a user has. None asserts on time, and none faults a kernel.
+//! Lines      a claim names the lines of the checklist it stands for (`S1.10`); `docs/memory-conformance.md` is their
+//!            table.
+//! Run by     `cargo test` on the simulated device under several seeds and over the shim, and by `millpond selftest` on
+//!            the device a user has. None asserts on time, and none faults a kernel.
 //! Wrong on   a claim with `finds` does what CUDA leaves undefined; it is for the simulated device, whose checks must
 //! purpose    report exactly that.
-//! Mutated    a claim that cannot fail is worth nothing: tests run those that hang on single waits with each wait removed in
-//!            turn, and those about a pool's settings on a driver that forgets the setting. Then they must fail.
+//! Mutated    a claim that cannot fail is worth nothing: tests run those that hang on single waits with each wait
+//!            removed in turn, and those about a pool's settings on a driver that forgets the setting. Then they must
+//!            fail.
 //! Memory     a rig's own; nothing is in use when a claim ends.
 
 mod basics;

@@ -3,8 +3,8 @@
 //!   reserved  ████████████░░░░   held of the system          a synchronisation takes it down to the release threshold,
 //!   used      █████░░░           handed out, not reusable    a trim to what it is told
 //!
-//! Numbers    are compared where CUDA promises them: what is at least held, what is gone after a synchronisation. How much a
-//!            pool takes at a time is the driver's affair.
+//! Numbers    are compared where CUDA promises them: what is at least held, what is gone after a synchronisation. How
+//!            much a pool takes at a time is the driver's affair.
 
 use std::panic::Location;
 

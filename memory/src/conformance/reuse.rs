@@ -3,8 +3,8 @@
 //!   pool of 64 MiB   A   allocate 40 ─ fill ─ free ─ event
 //!                    B                                └─?─ allocate 40      fits only where A's bytes may be had
 //!
-//! CUDA       promises what a policy forbids, and that reuse keeps the bytes in order. That it reuses where it may is its own
-//!            affair, so there a refusal is accepted; the simulated device must do it.
+//! CUDA       promises what a policy forbids, and that reuse keeps the bytes in order. That it reuses where it may is
+//!            its own affair, so there a refusal is accepted; the simulated device must do it.
 
 use std::num::NonZeroUsize;
 use std::panic::Location;

@@ -82,7 +82,7 @@ impl Rig {
         is_simulated(&self.device)
     }
 
-    /// True where nothing runs until somebody waits.
+    /// True if queued work runs only when the host waits.
     pub(super) fn is_lazy(&self) -> bool {
         self.driver().kind() == DriverKind::Sim
     }

@@ -2,8 +2,8 @@
 //!
 //!   S1.10 │ allocate, use and free on three streams │ `order/three_streams` … │ each strategy │ sim, shim, cuda
 //!
-//! Printed    as `docs/memory-conformance.md` by a test, which fails when the page is stale, when a line has no claim, or when
-//!            a claim names a line that is not here.
+//! Printed    as `docs/memory-conformance.md` by a test, which fails when the page is stale, when a line has no claim,
+//!            or when a claim names a line that is not here.
 
 use std::fmt::Write as _;
 

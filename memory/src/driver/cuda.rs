@@ -4,10 +4,11 @@
 //!                              │ no                │ no             │ no                        │ no       │ no
 //!                              └───────────────────┴────────────────┴── DriverUnavailable, in words ───────┘
 //!
-//! Library    cudarc finds and opens it, and lends its types. Functions are asked for up front and return plain numbers:
-//!            a missing one is an answer here, not a panic later, and a code newer than us is a value, not undefined.
-//! Contexts   each device's primary context, retained by `device_open`; every call that needs one makes it current first,
-//!            since tasks move between threads.
+//! Library    cudarc finds and opens it, and lends its types. Functions are asked for up front and return plain
+//!            numbers: a missing one is an answer here, not a panic later, and a code newer than us is a value, not
+//!            undefined.
+//! Contexts   each device's primary context, retained by `device_open`; every call that needs one makes it current
+//!            first, since tasks move between threads.
 //! Handles    the driver's pointers, with the device in the top bits.
 //! Exit       nothing is called while the process ends (`leaving`): every call of the library goes through one gate.
 
@@ -37,7 +38,7 @@ mod large_pages;
 mod leaving;
 mod numbers;
 
-/// Blocks of pinned memory of so many bytes are made of large pages.
+/// Minimum bytes of a pinned block that uses large pages.
 const LEAST_LARGE: usize = 4 << 20;
 
 /// CUDA 12.2, which driver 535 brings.
@@ -48,8 +49,9 @@ macro_rules! call {
     ($driver:expr, $name:ident($($arg:expr),* $(,)?)) => {{
         match leaving::enter(stringify!($name)) {
             Ok(_inside) => {
-                // SAFETY: the signature is the library's, and its exit handlers have not run. Pointers passed are to live locals of the right
-                //         type, or were given by the driver and are still owned by the caller; device addresses are the driver's to check.
+                // SAFETY: the signature is the library's, and its exit handlers have not run. Pointers passed are to
+                // live locals of the right type, or were given by the driver and are still owned by the caller; device
+                // addresses are the driver's to check.
                 let code = unsafe { ($driver.functions.$name)($($arg),*) };
                 if code == 0 { Ok(()) } else { Err(DriverError::new(stringify!($name), DriverCode(code))) }
             }
@@ -72,7 +74,8 @@ impl ErrorLog {
         Self(vec![0; 16 << 10])
     }
 
-    /// The options that name this log, and their values. The log must live until the driver has ended the call or the link.
+    /// The options that name this log, and their values. The log must live until the driver has ended the call or the
+    /// link.
     fn options(&mut self) -> ([c_uint; 2], [*mut c_void; 2]) {
         let options = [
             sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER as c_uint,
@@ -233,7 +236,8 @@ impl CudaDriver {
             pages.unmap();
             return None;
         }
-        // SAFETY: `bytes` zeroed bytes or more, aligned to a page, which stay until `host_free`, whose callers give up the block.
+        // SAFETY: `bytes` zeroed bytes or more, aligned to a page, which stay until `host_free`, whose callers give up
+        // the block.
         let block = unsafe { HostBlock::from_driver(at, bytes.get(), kind) };
         lock(&self.blocks).insert(block.id(), (device, Some(pages)));
         Some(block)
@@ -619,7 +623,7 @@ impl Driver for CudaDriver {
         if descriptor < 0 {
             return Err(DriverError::new(CALL, DriverCode::INVALID_VALUE).with_detail("the driver gave no descriptor"));
         }
-        // SAFETY: the driver has just opened it for us, and nobody else knows the number.
+        // SAFETY: the driver has just opened the descriptor for this call; no other owner exists.
         let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
         // A copy that programs started from here do not inherit.
         descriptor
@@ -634,7 +638,8 @@ impl Driver for CudaDriver {
         call!(self, cuMemPoolImportFromShareableHandle(&mut pool, number, POSIX_FD, 0)).map_err(|error| match error
             .code
         {
-            // Driver 580 says so of a descriptor that is no pool's. The context is well, unlike after other unknown errors.
+            // Driver 580 says so of a descriptor that is no pool's. The context is well, unlike after other unknown
+            // errors.
             DriverCode::UNKNOWN => DriverError::new(error.call, DriverCode::INVALID_VALUE)
                 .with_detail("the descriptor is not that of an exported pool"),
             _ => error,
@@ -709,7 +714,7 @@ impl Driver for CudaDriver {
     }
 
     fn free_sync(&self, ptr: DevicePtr, _: Site) -> Result<()> {
-        // The free of null does nothing in CUDA. Nobody here means it.
+        // The free of null does nothing in CUDA; here it is always a mistake.
         if ptr == DevicePtr::NULL {
             return Err(DriverError::new("cuMemFree_v2", DriverCode::INVALID_VALUE).with_detail("the address is null"));
         }
@@ -737,8 +742,8 @@ impl Driver for CudaDriver {
         let Some(memory) = NonNull::new(memory.cast::<u8>()) else {
             return Err(DriverError::new("cuMemHostAlloc", DriverCode::OUT_OF_MEMORY));
         };
-        // SAFETY: `bytes` bytes that were just given to us, page-aligned; zeroing makes them initialised. They stay until
-        //         `host_free`, whose callers give up the block.
+        // SAFETY: `bytes` bytes that were just given to us, page-aligned; zeroing makes them initialised. They stay
+        // until `host_free`, whose callers give up the block.
         let block = unsafe {
             memory.write_bytes(0, bytes.get());
             HostBlock::from_driver(memory, bytes.get(), kind)

@@ -5,7 +5,8 @@
 //!     before      engine/src/program/run.rs:140:17
 //!     seed        24301
 //!
-//! A finding names the kernel and PTX line, the buffer, both streams and both places in the source, as far as they are known.
+//! A finding names the kernel and PTX line, the buffer, both streams and both places in the source, as far as they are
+//! known.
 
 use std::fmt;
 

@@ -297,7 +297,8 @@ pub struct LaunchFigures {
     pub warp_instructions: u64,
     /// Instructions times the lanes that took part.
     pub lane_instructions: u64,
-    /// 32-byte sectors of device memory that were read, written and changed atomically, each counted once for the launch.
+    /// 32-byte sectors of device memory that were read, written and changed atomically, each counted once for the
+    /// launch.
     pub sectors_read: u64,
     pub sectors_written: u64,
     pub sectors_atomic: u64,
@@ -404,15 +405,15 @@ pub struct PointerAttributes {
     pub len: usize,
 }
 
-/// Who may make calls that are unsafe under capture while a stream captures.
+/// Threads that may make calls that are unsafe under capture while a stream captures.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum CaptureMode {
-    /// Nobody in the process.
+    /// No thread of the process.
     #[default]
     Global,
     /// Other threads.
     ThreadLocal,
-    /// Everybody.
+    /// All threads.
     Relaxed,
 }
 
@@ -467,8 +468,8 @@ pub trait Driver: Send + Sync + fmt::Debug + 'static {
     fn memory_info(&self, device: DeviceId) -> Result<MemoryInfo>;
     fn can_access_peer(&self, device: DeviceId, peer: DeviceId) -> Result<bool>;
 
-    /// The context current on this thread. For who is called by a program with contexts of its own: every other method may
-    /// change it.
+    /// The context current on this thread. For who is called by a program with contexts of its own: every other method
+    /// may change it.
     fn context_save(&self) -> Result<ThreadContext> {
         Ok(ThreadContext::default())
     }
@@ -486,8 +487,8 @@ pub trait Driver: Send + Sync + fmt::Debug + 'static {
     /// Everything submitted to `stream` from now on runs after what `event` was last recorded behind.
     fn stream_wait(&self, stream: StreamHandle, event: EventHandle, site: Site) -> Result<()>;
 
-    /// A stream that somebody else made on the device and keeps alive, by its raw handle: a pointer for CUDA, 0 to 2 being
-    /// its default streams. There is nothing to destroy.
+    /// Wraps a stream that other code created on the device and keeps alive, by its raw handle: a pointer for CUDA; 0
+    /// to 2 are its default streams. The wrapper needs no destroy call.
     fn stream_wrap(&self, device: DeviceId, raw: u64) -> Result<StreamHandle> {
         let _ = (device, raw);
         lacks("cuStreamGetCtx")
@@ -517,8 +518,9 @@ pub trait Driver: Send + Sync + fmt::Debug + 'static {
         let _ = stream;
         lacks("cuStreamGetCaptureInfo_v2")
     }
-    /// How this thread looks at calls that are unsafe under capture, from now on; returns how it did before. `Relaxed` is for
-    /// threads and moments that touch nothing captured: without it a capture of another library breaks at our next poll.
+    /// How this thread looks at calls that are unsafe under capture, from now on; returns how it did before. `Relaxed`
+    /// is for threads and moments that touch nothing captured: without it a capture of another library breaks at our
+    /// next poll.
     fn thread_capture_mode(&self, mode: CaptureMode) -> Result<CaptureMode> {
         let _ = mode;
         Ok(CaptureMode::Global)
@@ -610,8 +612,8 @@ pub trait Driver: Send + Sync + fmt::Debug + 'static {
         let _ = pool;
         lacks("cuMemPoolExportToShareableHandle")
     }
-    /// Another process's pool, which lies on `device`. It cannot allocate, and nobody but its own device has access yet.
-    /// The descriptor may be closed afterwards.
+    /// Imports another process's pool, located on `device`. The pool cannot allocate, and only its own device has
+    /// access so far. The descriptor may be closed afterwards.
     fn pool_import(&self, device: DeviceId, descriptor: BorrowedFd<'_>) -> Result<PoolHandle> {
         let _ = (device, descriptor);
         lacks("cuMemPoolImportFromShareableHandle")
@@ -645,8 +647,9 @@ pub trait Driver: Send + Sync + fmt::Debug + 'static {
     // Pinned host memory. It is the driver's, so that the simulated device sees who touches it.
 
     fn host_alloc(&self, device: DeviceId, bytes: NonZeroUsize, kind: HostKind, site: Site) -> Result<Arc<HostBlock>>;
-    /// Ordinary host memory, for when no more can be page-locked. Copies may use it, and block their caller: until the bytes have
-    /// been read where the host is the source, until they are there where it is the target. Words cannot lie in it.
+    /// Ordinary host memory, for when no more can be page-locked. Copies may use it, and block their caller: until the
+    /// bytes have been read where the host is the source, until they are there where it is the target. Words cannot lie
+    /// in it.
     fn host_alloc_pageable(
         &self,
         device: DeviceId,
@@ -689,8 +692,8 @@ pub trait Driver: Send + Sync + fmt::Debug + 'static {
     fn module_load(&self, device: DeviceId, ptx: &str) -> Result<ModuleHandle>;
     /// Assembles PTX into code of the device. A refusal carries the driver's log.
     fn assemble(&self, device: DeviceId, ptx: &str) -> Result<Vec<u8>>;
-    /// Loads code that the same build of the driver has assembled for the same compute capability, whole: a driver believes what the
-    /// code's header says of its length. `KernelCache` keeps a checksum for that.
+    /// Loads code that the same build of the driver has assembled for the same compute capability, whole: a driver
+    /// believes what the code's header says of its length. `KernelCache` keeps a checksum for that.
     fn module_load_code(&self, device: DeviceId, code: &[u8]) -> Result<ModuleHandle>;
     /// No kernel of the module may be running.
     fn module_unload(&self, module: ModuleHandle) -> Result<()>;

@@ -1,17 +1,18 @@
-//! The allocator behind the C functions: devices that are opened when they are first asked for, and what lives on them.
+//! The allocator behind the C functions: opens devices on first use, and tracks their allocations.
 //!
-//!   allocate(bytes, device, stream) ─► captured? ─ no ─► pool, in the stream's order ─► table: address → bytes, stream
+//!   allocate(bytes, device, stream) ─► captured? ─ no ─► pool, in stream order ─► table: address → bytes, stream
 //!                                         └ yes ─► memory that is kept for the graph (`captured`)
-//!   record(address, stream)         ─► the entry knows one more using stream
+//!   record(address, stream)         ─► adds a using stream to the entry
 //!   free(address, …, stream)        ─► one using stream: freed on it
-//!                                      several:          freed on a stream of ours that waits for all of them
-//!                                      one is captured:  later, once it is not
+//!                                      several:          freed on an internal stream that waits for all of them
+//!                                      one is captured:  later, after the capture
 //!
-//! Order      whoever frees promises that every use is submitted by now, to the stream of the allocation, to the stream of
-//!            the free, or to a recorded one. So all of them are waited for, as they stand at the free.
-//! No waits   of the caller's streams for each other: a free of shared memory costs them an event each, nothing else.
-//! Refused    what does not fit together (size, device, address) changes nothing: memory leaks rather than being freed twice.
-//! Limit      of all allocations of a device together; captured ones count as long as they are kept.
+//! Order      a free requires that every use is already submitted: to the stream of the allocation, to the stream of
+//!            the free, or to a recorded one. The free waits for all current work of these streams.
+//! No waits   among the caller's streams: freeing shared memory costs each of them one event, nothing else.
+//! Refused    arguments that do not match (size, device, address) change nothing: memory leaks rather than being freed
+//!            twice.
+//! Limit      on all allocations of a device together, including captured ones while they are kept.
 
 use std::num::NonZeroUsize;
 use std::panic::Location;
@@ -36,24 +37,24 @@ pub(super) fn refused<T>(function: &'static str, reason: impl Into<Box<str>>) ->
     Err(MemoryError::Call { function, reason: reason.into() })
 }
 
-/// Whose the bytes of an entry are.
+/// Owner of the bytes of an entry.
 #[derive(Debug)]
 enum Bytes {
     Own(RawAllocation),
-    /// The graph's: of the capture with this number.
+    /// Owned by the graph of the capture with this ID.
     Graph {
         capture: u64,
     },
 }
 
-/// Something handed out.
+/// A live allocation.
 #[derive(Debug)]
 pub(super) struct Live {
     bytes: Bytes,
-    /// As asked for.
+    /// Requested size in bytes.
     size: usize,
     device: u32,
-    /// The raw handle of its stream.
+    /// Raw handle of its stream.
     handle: u64,
     stream: Stream,
     /// Other streams that use it.
@@ -61,7 +62,7 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// Every stream that may use it, once each; `on` first.
+    /// All streams that may use it, without duplicates; `on` first.
     fn users(&self, on: &Stream) -> Vec<Stream> {
         let mut users = vec![on.clone()];
         for stream in std::iter::once(&self.stream).chain(&self.recorded) {
@@ -73,10 +74,10 @@ impl Live {
     }
 }
 
-/// What was asked of a device, for the statistics.
+/// Request counts of a device, for the statistics.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
-    /// Handed out and not taken back.
+    /// Allocations not yet freed.
     pub(super) live: AtomicU64,
     pub(super) failed: AtomicU64,
     pub(super) recorded: AtomicU64,
@@ -84,12 +85,12 @@ pub(super) struct Asked {
     pub(super) shared_frees: AtomicU64,
 }
 
-/// A device in use.
+/// An open device.
 pub(super) struct Place {
     pub(super) device: Device,
     pub(super) pool: MemoryPool,
     scope: Scope,
-    /// A stream of ours: what several streams used is freed here, and captured memory comes from here.
+    /// Internal stream: frees memory that several streams used, and allocates captured memory.
     pub(super) home: Stream,
     pub(super) captured: Mutex<Captured>,
     pub(super) asked: Asked,
@@ -125,7 +126,7 @@ impl Place {
         Ok(self.device.capture_status_of(stream.cell())? != CaptureStatus::None)
     }
 
-    /// Frees behind everything that `users` hold by now. Without an order it stays allocated for good.
+    /// Frees behind all current work of `users`. If no order can be established, the memory stays allocated for good.
     fn free(&self, raw: RawAllocation, users: &[Stream]) -> Result<()> {
         let bytes = raw.len().get() as u64;
         self.scope.freed(bytes);
@@ -147,12 +148,13 @@ impl Place {
         freed.inspect_err(|_| self.scope.add(|c| &c.leaked_bytes, bytes))
     }
 
-    /// Makes the stream of ours wait for a using one. No event orders streams of two devices here: the host waits for those.
+    /// Makes the internal stream wait for `user`. No event orders streams of two devices here, so the host waits for
+    /// those.
     fn come_after(&self, user: &Stream) -> Result<()> {
         if *user.device() == self.device { self.home.wait_for(user.position()).map(|_| ()) } else { user.synchronize() }
     }
 
-    /// Frees behind what `users` hold once none of them is captured any more.
+    /// Frees behind `users` once none of them is captured any more.
     fn defer(&self, raw: RawAllocation, users: &[Stream]) {
         self.asked.deferred.fetch_add(1, Relaxed);
         self.scope.freed(raw.len().get() as u64);
@@ -160,12 +162,12 @@ impl Place {
         self.pool.put_off(raw, after, self.home.id(), Location::caller());
     }
 
-    /// Memory for the pool of the device, counted.
+    /// Allocates counted memory from the device's pool.
     pub(super) fn take(&self, len: NonZeroUsize, on: &Stream) -> Result<RawAllocation> {
         self.pool.allocate(len, on, Location::caller())
     }
 
-    /// Gives captured memory back that no graph has any more.
+    /// Frees captured memory that no graph uses any more.
     pub(super) fn give_back(&self, raws: Vec<RawAllocation>) -> Result<()> {
         raws.into_iter().try_for_each(|raw| self.free(raw, std::slice::from_ref(&self.home)))
     }
@@ -191,7 +193,7 @@ impl Allocator {
         &self.driver
     }
 
-    /// How many allocations of all devices are live.
+    /// Number of live allocations on all devices.
     #[cfg(test)]
     pub(super) fn num_live(&self) -> usize {
         self.live.len()
@@ -205,12 +207,12 @@ impl Allocator {
         })
     }
 
-    /// The device, if it is in use already.
+    /// The device, if it is already open.
     pub(super) fn place_in_use(&self, function: &'static str, device: i32) -> Result<Option<&Place>> {
         Ok(self.slot(function, device)?.1.get())
     }
 
-    /// Those in use.
+    /// All open devices.
     pub(super) fn places(&self) -> impl Iterator<Item = &Place> {
         self.places.iter().filter_map(OnceLock::get)
     }
@@ -223,13 +225,13 @@ impl Allocator {
         let _one_at_a_time = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if slot.get().is_none() {
             let opened = Place::open(&self.driver, ordinal, &self.options)?;
-            // Nobody else sets it: the lock is held.
+            // No other thread sets it: the lock is held.
             let _ = slot.set(opened);
         }
         Ok(slot.get().expect("set above, and never taken out"))
     }
 
-    /// `size` bytes that work on the stream may use from now on; 0 for no bytes.
+    /// Allocates `size` bytes for work on the stream; returns 0 for zero bytes.
     pub(super) fn allocate(&self, size: isize, device: i32, stream: u64) -> Result<u64> {
         const FUNCTION: &str = "millpond_alloc";
         let Ok(size) = usize::try_from(size) else { return refused(FUNCTION, format!("{size} bytes are asked for")) };
@@ -244,7 +246,7 @@ impl Allocator {
         })?;
         let live = Live { bytes, size, device: device as u32, handle: stream, stream: on, recorded: Vec::new() };
         if let Some(old) = self.live.insert(ptr.0, live) {
-            // Two live things at one address cannot be: neither is freed any more.
+            // Two live allocations at one address: impossible, so neither is freed.
             let reason = format!("{ptr:?} was handed out while {} bytes live there", old.size);
             return refused(FUNCTION, reason);
         }
@@ -265,7 +267,7 @@ impl Allocator {
         }
     }
 
-    /// Takes back what `allocate` gave.
+    /// Frees an allocation of `allocate`.
     pub(super) fn free(&self, ptr: u64, size: isize, device: i32, stream: u64) -> Result<()> {
         const FUNCTION: &str = "millpond_free";
         if ptr == 0 {
@@ -291,14 +293,14 @@ impl Allocator {
         let place = self.place(FUNCTION, device)?;
         if place.device.is_lost() {
             place.asked.live.fetch_sub(1, Relaxed);
-            // Gone with its device. Telling that once more, at every free of a program that ends, helps nobody.
+            // The memory is gone with its device. Reporting that at every free of an exiting program has no use.
             if let Bytes::Own(raw) = live.bytes {
                 place.scope.freed(raw.len().get() as u64);
                 place.pool.abandon(raw);
             }
             return Ok(());
         }
-        // The handle of a stream that its owner gave up leads nowhere any more.
+        // The handle of a stream that its owner gave up can no longer be looked up.
         let known = (stream == live.handle && live.stream.is_gone()).then(|| live.stream.clone());
         let on = match known.map_or_else(|| place.stream(stream), Ok) {
             Ok(on) => on,
@@ -321,7 +323,8 @@ impl Allocator {
         }
     }
 
-    /// Notes that work on another stream uses what lives at `ptr`: its free comes after what the stream holds by then.
+    /// Records that work on another stream uses the allocation at `ptr`: the free is ordered after that stream's work
+    /// at the time of the free.
     pub(super) fn record(&self, ptr: u64, stream: u64) -> Result<()> {
         const FUNCTION: &str = "millpond_record_stream";
         if ptr == 0 {
@@ -340,7 +343,7 @@ impl Allocator {
         noted.map_or_else(unknown, Ok)
     }
 
-    /// A stream of the place, or of another device: a peer may use the memory, too.
+    /// A stream of this device or of another one: a peer may use the memory, too.
     fn any_stream(&self, place: &Place, raw: u64) -> Result<Stream> {
         let own = place.stream(raw);
         if own.is_ok() || self.places.len() == 1 {
@@ -350,13 +353,13 @@ impl Allocator {
         others.filter_map(|other| other.stream(raw).ok()).next().map_or(own, Ok)
     }
 
-    /// Where the allocation at `ptr` begins, and how long it is.
+    /// Start and length of the allocation at `ptr`.
     pub(super) fn base(&self, ptr: u64) -> Result<(u64, usize)> {
         let found = self.live.with(ptr, |live| (ptr, live.size));
         found.map_or_else(|| refused("millpond_base_alloc", format!("{ptr:#x} is not allocated here")), Ok)
     }
 
-    /// Complains if there are fewer devices than the caller counts.
+    /// Returns an error if there are fewer devices than `count`.
     pub(super) fn expect_devices(&self, count: i32) -> Result<()> {
         match usize::try_from(count) {
             Ok(count) if count <= self.places.len() => Ok(()),
@@ -381,12 +384,12 @@ impl Allocator {
         Ok(())
     }
 
-    /// Trims every device in use to nothing; the first error, after all were asked.
+    /// Frees all unused memory of every open device; returns the first error after trying all.
     pub(super) fn trim_all(&self) -> Result<()> {
         self.places().map(|place| place.pool.trim_to(ByteSize::ZERO).map(|_| ())).fold(Ok(()), Result::and)
     }
 
-    /// Gives what is unused beyond `keep` back to the device. Blocks until the device has finished what it has.
+    /// Frees unused memory beyond `keep` bytes. Blocks until the device has finished its current work.
     pub(super) fn trim(&self, device: i32, keep: u64) -> Result<ByteSize> {
         match self.place_in_use("millpond_trim", device)? {
             Some(place) => place.pool.trim_to(ByteSize(keep)),
@@ -394,7 +397,7 @@ impl Allocator {
         }
     }
 
-    /// The owner is about to destroy a stream.
+    /// Call before the owner destroys the stream.
     pub(super) fn forget_stream(&self, device: i32, stream: u64) -> Result<()> {
         match self.place_in_use("millpond_forget_stream", device)? {
             Some(place) => place.stream(stream)?.give_up(),
@@ -402,7 +405,7 @@ impl Allocator {
         }
     }
 
-    /// Captures on the device from now on are for a graph pool of the caller's.
+    /// Assigns later captures on the device to a graph pool of the caller.
     pub(super) fn begin_pool(&self, device: i32, pool: GraphPool) -> Result<()> {
         self.place("millpond_begin_allocate_to_pool", device)?.captured().begin(pool);
         Ok(())
@@ -413,14 +416,14 @@ impl Allocator {
         Ok(())
     }
 
-    /// A graph of the pool is gone; with the last one, its memory comes back.
+    /// Call when a graph of the pool is destroyed; the last one frees the pool's memory.
     pub(super) fn release_pool(&self, device: i32, pool: GraphPool) -> Result<()> {
         let place = self.place("millpond_release_pool", device)?;
         let released = place.captured().release(pool);
         if released { Captured::give_back(place) } else { Ok(()) }
     }
 
-    /// Every graph of the device is gone.
+    /// Call when every graph of the device is destroyed.
     pub(super) fn release_graphs(&self, device: i32) -> Result<()> {
         match self.place_in_use("millpond_release_graphs", device)? {
             Some(place) => {

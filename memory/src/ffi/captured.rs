@@ -1,14 +1,14 @@
 //! Memory that is allocated while a stream is captured into a graph.
 //!
-//!   capture 5   alloc a ─ free a ─ alloc b (same stream: a's bytes)        the graph has the address, for every replay
-//!   later       free b: kept ───────────────────────── the graph is gone: back to the device's pool
+//!   capture 5   alloc a ─ free a ─ alloc b (same stream: a's bytes)        the graph uses the address in every replay
+//!   later       free b: kept ───────────────────────── the graph is gone: freed to the device's pool
 //!
-//! Whose      a graph is replayed with the addresses it was captured with, so its memory is nobody else's until the graph is
-//!            gone. It is ordinary memory of the device's pool, valid before, during and after the replays.
-//! Reuse      inside one capture, on one stream: the graph keeps that order. Never across streams or captures.
-//! Gone       a caller that says which graph pool it captures for (PyTorch's hooks) says when the pool's last graph is gone.
-//!            Without, and where two pools are open at once, memory is kept until `release_graphs`.
-//! Waits      fresh memory is waited for on the host: a graph cannot wait for what is outside of it.
+//! Ownership  a graph replays the captured addresses, so its memory is reserved until the graph is gone. It is ordinary
+//!            memory of the device's pool, valid before, during and after the replays.
+//! Reuse      within one capture, on one stream: the graph keeps that order. Never across streams or captures.
+//! Gone       a caller that names a graph pool for its captures (PyTorch's hooks) also reports when the pool's last
+//!            graph is gone. Without a name, or with two pools open at once, memory is kept until `release_graphs`.
+//! Waits      the host waits for fresh memory: a graph cannot wait for outside work.
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroUsize;
@@ -19,32 +19,32 @@ use crate::error::Result;
 use crate::resource::RawAllocation;
 use crate::stream::{Stream, StreamId};
 
-/// PyTorch's name of a pool of graphs.
+/// PyTorch's ID of a graph pool.
 pub(super) type GraphPool = (u64, u64);
 
 #[derive(Debug)]
 struct Block {
     raw: RawAllocation,
     pool: Option<GraphPool>,
-    /// Handed out and not taken back.
+    /// Allocated and not freed.
     live: bool,
-    /// No graph has its address any more.
+    /// No graph uses its address any more.
     released: bool,
 }
 
-/// What the graphs of a device have.
+/// Memory of the graphs of a device.
 #[derive(Debug, Default)]
 pub(super) struct Captured {
     blocks: HashMap<u64, Block>,
-    /// What a capture freed and may have again: by capture and stream, then by length.
+    /// Freed blocks that a capture may reuse: by capture and stream, then by length.
     idle: HashMap<(u64, StreamId), BTreeMap<usize, Vec<u64>>>,
-    /// Those that captures are made for now.
+    /// Graph pools that captures are currently assigned to.
     open: Vec<GraphPool>,
-    /// How many graphs, or scopes without one, have a pool.
+    /// Number of graphs, or of scopes without a graph, that use a pool.
     uses: HashMap<GraphPool, u64>,
 }
 
-/// A block serves requests down to half its length.
+/// Maximum ratio of a block's length to the request it serves.
 const MOST_WASTE: usize = 2;
 
 impl Captured {
@@ -80,7 +80,7 @@ impl Captured {
         Some(ptr)
     }
 
-    /// Takes back what `allocate` gave in `capture`; `users` begins with the stream of the free.
+    /// Frees an allocation of `capture`; `users` begins with the stream of the free.
     pub(super) fn free(place: &Place, ptr: DevicePtr, capture: u64, users: &[Stream]) -> Result<()> {
         let same_capture = match users {
             [only] => place.device.capture_status_of(only.cell())? == CaptureStatus::Active { id: capture },
@@ -110,7 +110,7 @@ impl Captured {
         }
     }
 
-    /// One use of the pool less. True with the last one.
+    /// Removes one use of the pool. True if it was the last.
     pub(super) fn release(&mut self, pool: GraphPool) -> bool {
         let Some(uses) = self.uses.get_mut(&pool) else { return false };
         *uses -= 1;
@@ -126,7 +126,7 @@ impl Captured {
         self.blocks.values_mut().for_each(|block| block.released = true);
     }
 
-    /// Gives back what no graph has and nobody holds, once the device has finished what it has.
+    /// Frees blocks that are neither live nor used by a graph, after the device has finished its current work.
     pub(super) fn give_back(place: &Place) -> Result<()> {
         place.device.synchronize()?;
         let raws = {
@@ -145,7 +145,7 @@ impl Captured {
         place.give_back(raws)
     }
 
-    /// Bytes that graphs have, and in how many pieces.
+    /// Bytes reserved for graphs, and the number of blocks.
     pub(super) fn held(&self) -> (u64, usize) {
         (self.blocks.values().map(|block| block.raw.len().get() as u64).sum(), self.blocks.len())
     }

@@ -1,7 +1,7 @@
-//! Receives file descriptors from another process, and says whose process it is.
+//! Receives file descriptors from another process, and identifies that process's user.
 //!
-//! Owned    what comes out closes itself, once; a child process that is started later does not inherit it.
-//! Whose    the kernel's word, noted when the sockets were connected: no message can claim to be somebody else's.
+//! Owned    each received descriptor closes itself, once; a child process started later does not inherit it.
+//! User     reported by the kernel, noted when the sockets were connected: no message can claim another user.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -9,24 +9,24 @@ use std::os::unix::net::UnixStream;
 
 use sendfd::RecvWithFd;
 
-/// The most descriptors that one read takes; the kernel closes what is more.
+/// Maximum number of descriptors per read; the kernel closes the others.
 const MOST: usize = 4;
 
-/// Reads some bytes, and the descriptors that were sent with the first of them. 0 bytes: the other side is closed.
+/// Reads some bytes, and the descriptors sent with the first of them. 0 bytes: the other side is closed.
 pub(crate) fn receive(socket: &UnixStream, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut raw: [RawFd; MOST] = [-1; MOST];
     let (read, count) = socket.recv_with_fd(bytes, &mut raw)?;
     let received: Vec<OwnedFd> = raw[..count]
         .iter()
-        // SAFETY: the kernel has just made these `count` descriptors for this process and told nobody else of them.
+        // SAFETY: the kernel has just created these `count` descriptors for this process; nothing else owns them.
         .map(|&raw| unsafe { OwnedFd::from_raw_fd(raw) })
         .collect();
-    // A copy is closed on exec, what was received is not.
+    // The clone is close-on-exec; the received descriptor is not.
     let kept = received.iter().map(OwnedFd::try_clone).collect::<io::Result<Vec<OwnedFd>>>()?;
     Ok((read, kept))
 }
 
-/// The user of the process at the other end.
+/// User ID of the process at the other end.
 #[cfg(target_os = "linux")]
 pub(crate) fn peer_user(socket: &UnixStream) -> io::Result<u32> {
     use std::os::fd::AsRawFd;
@@ -40,15 +40,15 @@ pub(crate) fn peer_user(socket: &UnixStream) -> io::Result<u32> {
     if code == 0 { Ok(peer.uid) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Other systems are asked in other ways, and have no CUDA.
+/// Other systems have other interfaces for this, and no CUDA.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn peer_user(_: &UnixStream) -> io::Result<u32> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// The user of this process.
+/// User ID of this process.
 pub(crate) fn own_user() -> io::Result<u32> {
-    // What this process makes is its user's.
+    // Both ends of the pair belong to this process, so the peer's user is its own.
     let (ours, _theirs) = UnixStream::pair()?;
     peer_user(&ours)
 }

@@ -1,50 +1,54 @@
-//! A C interface to the memory layer, made for PyTorch's pluggable allocator and fit for others.
+//! A C interface to the memory layer, for PyTorch's pluggable allocator and similar callers.
 //!
 //!   torch.cuda.memory.CUDAPluggableAllocator("libmillpond_allocator.so", "millpond_alloc", "millpond_free")
-//!     tensor made ─► millpond_alloc(bytes, device, stream)          bytes, valid in the stream's order
+//!     tensor created ─► millpond_alloc(bytes, device, stream)       bytes, valid in stream order
 //!     record_stream ─► millpond_record_stream(ptr, stream)          one more stream uses them
-//!     tensor gone ─► millpond_free(ptr, bytes, device, stream)      freed behind everything that all its streams hold
+//!     tensor dropped ─► millpond_free(ptr, bytes, device, stream)   freed behind all current work of all its streams
 //!
-//! The library is the example `millpond_allocator`: `cargo build --release -p millpond-memory --example millpond_allocator`
-//! makes `target/release/examples/libmillpond_allocator.so`. Another cdylib exports the same functions by
+//! The library is the example `millpond_allocator`:
+//! `cargo build --release -p millpond-memory --example millpond_allocator`
+//! builds `target/release/examples/libmillpond_allocator.so`. Another cdylib exports the same functions with
 //! [`export_c_interface!`](crate::export_c_interface). `memory/examples/millpond_allocator.h` declares them for C, and
-//! `torch_allocator.py` beside it uses them from Python.
+//! `torch_allocator.py` next to it uses them from Python.
 //!
-//! | function                                                        | PyTorch's hook                | does                                                                     |
-//! |-----------------------------------------------------------------|-------------------------------|--------------------------------------------------------------------------|
-//! | `void *millpond_alloc(ssize_t, int, cudaStream_t)`              | `alloc_fn`                    | bytes at a multiple of 256; null for none, and on failure                |
-//! | `void millpond_free(void *, ssize_t, int, cudaStream_t)`        | `free_fn`                     | four arguments: the bytes and the device must be those of the allocation |
-//! | `void millpond_record_stream(void *, cudaStream_t)`             | `set_record_stream_fn`        | the free waits for this stream, too                                      |
-//! | `void millpond_init(int)`                                       | `set_init_fn`                 | opens the driver; says on standard error what is wrong with the options  |
-//! | `void millpond_reset(void)`                                     | `set_reset_fn`                | `torch.cuda.empty_cache`: trims every device in use to nothing           |
-//! | `void millpond_memory_fraction(double, int)`                    | `set_memory_fraction_fn`      | a device's limit, before it is first used                                |
-//! | `void *millpond_base_alloc(void *, size_t *)`                   | `set_base_alloc_fn`           | where an allocation begins, and its bytes                                |
-//! | `void millpond_begin_allocate_to_pool(int, pair, function *)`   | `set_begin_allocate_to_pool`  | captures are for this graph pool                                         |
-//! | `void millpond_end_allocate_to_pool(int, pair)`                 | `set_end_allocate_to_pool_fn` | until now                                                                |
-//! | `void millpond_release_pool(int, pair)`                         | `set_release_pool`            | one graph of the pool is gone                                            |
-//! | `int64_t millpond_trim(int, size_t)`                            |                               | gives unused memory beyond that back; bytes, or -1                       |
-//! | `int64_t millpond_stats_json(int, char *, size_t)`              |                               | statistics; the length they need, or -1                                  |
-//! | `int millpond_forget_stream(int, cudaStream_t)`                 |                               | its owner is about to destroy it; 0, or -1                               |
-//! | `int millpond_release_graphs(int)`                              |                               | every graph captured on the device is gone; 0, or -1                     |
-//! | `const char *millpond_last_error(void)`                         |                               | what went wrong in this thread's last call; null if nothing did          |
+//! | function                              | PyTorch's hook                | effect                                   |
+//! |---------------------------------------|-------------------------------|------------------------------------------|
+//! | `millpond_alloc(..)`                  | `alloc_fn`                    | allocates at a multiple of 256, or null  |
+//! | `millpond_free(..)`                   | `free_fn`                     | must match size and device of the block  |
+//! | `millpond_record_stream(..)`          | `set_record_stream_fn`        | the free waits for this stream, too      |
+//! | `millpond_init(..)`                   | `set_init_fn`                 | opens the driver, checks the options     |
+//! | `millpond_reset(..)`                  | `set_reset_fn`                | frees all unused memory (`empty_cache`)  |
+//! | `millpond_memory_fraction(..)`        | `set_memory_fraction_fn`      | sets a limit before the first use        |
+//! | `millpond_base_alloc(..)`             | `set_base_alloc_fn`           | start and length of an allocation        |
+//! | `millpond_begin_allocate_to_pool(..)` | `set_begin_allocate_to_pool`  | assigns captures to a graph pool         |
+//! | `millpond_end_allocate_to_pool(..)`   | `set_end_allocate_to_pool_fn` | ends that assignment                     |
+//! | `millpond_release_pool(..)`           | `set_release_pool`            | one graph of the pool is destroyed       |
+//! | `millpond_trim(..)`                   |                               | frees unused memory: bytes, or -1        |
+//! | `millpond_stats_json(..)`             |                               | statistics: length of the text, or -1    |
+//! | `millpond_forget_stream(..)`          |                               | its owner will destroy it: 0, or -1      |
+//! | `millpond_release_graphs(..)`         |                               | all graphs are destroyed: 0, or -1       |
+//! | `millpond_last_error(..)`             |                               | error of the thread's last call, or null |
 //!
-//! Streams    raw handles, as the CUDA runtime and the driver share them. Null (and 1) is the legacy default stream, PyTorch's
-//!            default. The per-thread default stream (2) is refused. A stream must live until `millpond_free` of what was
-//!            allocated on it or recorded for it, or until `millpond_forget_stream`.
-//! Order      a free comes after everything that was submitted by then to the allocation's stream, the free's and the recorded
-//!            ones. With one stream that costs nothing; with several, an event each, on a stream of ours: theirs do not wait.
-//! Contexts   each device's primary context, which the CUDA runtime uses, too. The caller's current context (and so its current
-//!            device) is put back at the end of every call.
-//! Captures   what is allocated on a stream that is being captured into a graph keeps its address for the graph: `captured`
-//!            says how long. What is freed meanwhile, and is from before, is freed after the capture.
-//! Errors     never unwind into C. Null or -1, `millpond_last_error`, and the first few of a process on standard error, for
-//!            PyTorch does not look at null. What does not fit together is refused and leaks; nothing is freed twice.
-//! Exit       nothing is closed or freed when the process ends. Once it exits no call reaches the driver (`leave`): a free that comes
-//!            then is dropped.
+//! Streams    raw handles, as the CUDA runtime and the driver share them. Null (and 1) is the legacy default stream,
+//!            PyTorch's default. The per-thread default stream (2) is refused. A stream must live until `millpond_free`
+//!            of all memory that was allocated on it or recorded for it, or until `millpond_forget_stream`.
+//! Order      a free is ordered after all work submitted so far to the streams of the allocation and of the free, and
+//!            to the recorded ones. With one stream that costs nothing; with several, one event each on an internal
+//!            stream: the caller's streams do not wait.
+//! Contexts   each device's primary context, which the CUDA runtime also uses. Every call restores the caller's current
+//!            context (and so its current device).
+//! Captures   memory allocated on a stream that is being captured keeps its address for the graph: see `captured`. A
+//!            free of older memory during a capture happens after the capture.
+//! Errors     never unwind into C. A failed call returns null or -1, sets `millpond_last_error`, and reports the first
+//!            few errors of a process on standard error, because PyTorch does not check for null. Mismatched arguments
+//!            are refused and the memory leaks; nothing is freed twice.
+//! Exit       nothing is closed or freed when the process ends. After that no call reaches the driver (`leave`): a
+//!            later free is dropped.
 //! Options    `MILLPOND_MEMORY_RESOURCE`: cuda, cuda_async_default, cuda_async (the default), caching, arena, binning.
-//!            `MILLPOND_MEMORY_LIMIT_BYTES`: the most handed out per device; 0 is three quarters of what is free at first;
-//!            unset, all there is.
-//! Threads    any thread may call anything. A look-up locks one of 64 shards; a stream's lock is held across its own calls.
+//!            `MILLPOND_MEMORY_LIMIT_BYTES`: maximum bytes handed out per device; 0 is three quarters of the initially
+//!            free memory; unset, all memory.
+//! Threads    any thread may call any function. A lookup locks one of 64 shards; a stream's lock is held across its own
+//!            calls.
 
 mod allocator;
 mod captured;
@@ -68,7 +72,7 @@ use crate::driver::{CaptureMode, CudaDriver, Driver, DriverCode, ThreadContext};
 use crate::error::{MemoryError, Result};
 use crate::stream::Stream;
 
-/// PyTorch's name of a graph pool: C++'s `std::pair<uint64_t, uint64_t>`, which is passed like this struct.
+/// PyTorch's ID of a graph pool: C++'s `std::pair<uint64_t, uint64_t>`, which is passed like this struct.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GraphPoolId {
@@ -76,18 +80,18 @@ pub struct GraphPoolId {
     pub second: u64,
 }
 
-/// Wraps a stream that somebody else made: CUDA's handle for it, as an address; 0 is the legacy default stream.
+/// Wraps an external stream, given by CUDA's handle as an address; 0 is the legacy default stream.
 ///
 /// # Safety
-/// The handle is a live stream of the device's primary context, and its owner keeps it until `Stream::give_up` has returned,
-/// or as long as the device is open.
+/// The handle is a live stream of the device's primary context, and its owner keeps it until `Stream::give_up` has
+/// returned, or as long as the device is open.
 pub unsafe fn wrap_stream(device: &Device, raw: u64) -> Result<Stream> {
     device.external_stream(raw)
 }
 
 // 1. The process.
 
-/// Errors told on standard error; from then on they are only counted.
+/// Maximum number of errors printed on standard error; later ones are only counted.
 const MOST_TOLD: u64 = 16;
 
 static ERRORS: AtomicU64 = AtomicU64::new(0);
@@ -96,7 +100,7 @@ thread_local! {
     static LAST_ERROR: RefCell<Option<CString>> = const { RefCell::new(None) };
 }
 
-/// The allocator of the process. Never dropped: nothing may be called while the process ends.
+/// The allocator of the process. Never dropped: no call may be made while the process exits.
 fn allocator() -> Result<&'static Allocator> {
     static ALLOCATOR: OnceLock<Allocator> = OnceLock::new();
     static OPENING: Mutex<()> = Mutex::new(());
@@ -107,13 +111,13 @@ fn allocator() -> Result<&'static Allocator> {
     if ALLOCATOR.get().is_none() {
         let options = Options::from_environment()?;
         let driver: Arc<dyn Driver> = CudaDriver::open()?;
-        // Nobody else sets it: the lock is held.
+        // No other thread sets it: the lock is held.
         let _ = ALLOCATOR.set(Allocator::new(driver, options)?);
     }
     Ok(ALLOCATOR.get().expect("set above"))
 }
 
-/// What a thread of the caller's had, and gets back: its current context, and how its captures look at unsafe calls.
+/// State of the caller's thread to restore: its current context and its capture mode.
 struct Visit<'a> {
     driver: &'a dyn Driver,
     context: ThreadContext,
@@ -123,7 +127,7 @@ struct Visit<'a> {
 impl<'a> Visit<'a> {
     fn begin(driver: &'a dyn Driver) -> Result<Self> {
         let context = driver.context_save()?;
-        // What is ours is no part of a capture, so none of our calls is unsafe for one.
+        // Calls of this crate are not part of a capture, so none is unsafe for one.
         let mode = driver.thread_capture_mode(CaptureMode::Relaxed)?;
         Ok(Visit { driver, context, mode })
     }
@@ -131,7 +135,7 @@ impl<'a> Visit<'a> {
 
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
-        // Nobody can be told, and the driver took both a moment ago.
+        // Errors cannot be returned here, and the driver accepted both values a moment ago.
         let _ = self.driver.thread_capture_mode(self.mode);
         let _ = self.driver.context_restore(self.context);
     }
@@ -152,7 +156,7 @@ fn tell(function: &'static str, error: &MemoryError) {
         _ => format!("{function}: {error}"),
     };
     match ERRORS.fetch_add(1, Relaxed) + 1 {
-        // A process that ends takes its driver down before the last of its frees.
+        // An exiting process shuts down its driver before its last frees.
         _ if is_the_end(error) => {}
         told @ 1..=MOST_TOLD => {
             let last = if told == MOST_TOLD { " (no more will be told here)" } else { "" };
@@ -161,11 +165,11 @@ fn tell(function: &'static str, error: &MemoryError) {
         _ => {}
     }
     let words = CString::new(words.replace('\0', " ")).ok();
-    // The thread may be ending, and its storage gone.
+    // The thread may be exiting, with its thread-local storage gone.
     let _ = LAST_ERROR.try_with(|last| *last.borrow_mut() = words);
 }
 
-/// Runs what a function does: its errors and panics become `otherwise`.
+/// Runs the body of a C function: errors and panics return `otherwise`.
 fn call<T>(function: &'static str, otherwise: T, body: impl FnOnce(&'static Allocator) -> Result<T>) -> T {
     let _ = LAST_ERROR.try_with(|last| *last.borrow_mut() = None);
     let ended = catch_unwind(AssertUnwindSafe(|| {
@@ -184,7 +188,7 @@ fn call<T>(function: &'static str, otherwise: T, body: impl FnOnce(&'static Allo
     otherwise
 }
 
-/// How many errors there were.
+/// Number of errors so far.
 fn num_errors() -> u64 {
     ERRORS.load(Relaxed)
 }
@@ -203,8 +207,8 @@ fn pointer(address: u64) -> *mut c_void {
 
 // 2. PyTorch's functions.
 
-/// `size` bytes on `device` that work on `stream` may use from now on, at a multiple of 256. Null for no bytes, and on
-/// failure: `millpond_last_error` tells.
+/// Allocates `size` bytes on `device` for work on `stream`, at a multiple of 256. Returns null for zero bytes and on
+/// failure: see `millpond_last_error`.
 ///
 /// # Safety
 /// `stream` is a live stream of the device's primary context.
@@ -212,16 +216,18 @@ pub unsafe extern "C" fn millpond_alloc(size: isize, device: c_int, stream: *mut
     pointer(call("millpond_alloc", 0, |allocator| allocator.allocate(size, device, raw(stream))))
 }
 
-/// Takes back what [`millpond_alloc`] gave, behind everything that its streams hold by now. Null is nothing.
+/// Frees an allocation of [`millpond_alloc`] behind all current work of its streams. Null has no effect.
 ///
 /// # Safety
-/// `stream` is a live stream of the device's primary context. All uses of the bytes were submitted, to it, to the stream of
-/// the allocation or to a recorded one; those streams live, too, or were forgotten by [`millpond_forget_stream`].
+/// `stream` is a live stream of the device's primary context. All uses of the bytes were submitted: to `stream`, to the
+/// stream of the allocation or to a recorded one. Those streams are live, too, or were forgotten by
+/// [`millpond_forget_stream`].
 pub unsafe extern "C" fn millpond_free(ptr: *mut c_void, size: isize, device: c_int, stream: *mut c_void) {
     call("millpond_free", (), |allocator| allocator.free(address(ptr), size, device, raw(stream)));
 }
 
-/// Work on `stream` uses what lives at `ptr`: its free will come after what the stream holds by then.
+/// Records that work on `stream` uses the allocation at `ptr`: the free is ordered after the stream's work at the time
+/// of the free.
 ///
 /// # Safety
 /// `stream` is a live stream of the primary context of the allocation's device, and lives until the free.
@@ -229,56 +235,57 @@ pub unsafe extern "C" fn millpond_record_stream(ptr: *mut c_void, stream: *mut c
     call("millpond_record_stream", (), |allocator| allocator.record(address(ptr), raw(stream)));
 }
 
-/// Opens the driver and reads the options, so that what is wrong with them is told early. Devices are opened when they are
-/// first allocated on.
+/// Opens the driver and reads the options, so that invalid ones are reported early. A device is opened by its first
+/// allocation.
 pub extern "C" fn millpond_init(device_count: c_int) {
     call("millpond_init", (), |allocator| allocator.expect_devices(device_count));
 }
 
-/// Gives the unused memory of every device in use back. Blocks until they have finished what they have.
+/// Frees the unused memory of every open device. Blocks until the devices have finished their current work.
 pub extern "C" fn millpond_reset() {
     call("millpond_reset", (), Allocator::trim_all);
 }
 
-/// Limits what is handed out on a device to a share of its memory. Only before the device is first used.
+/// Limits allocations on a device to a fraction of its memory. Valid only before the device's first use.
 pub extern "C" fn millpond_memory_fraction(fraction: c_double, device: c_int) {
     call("millpond_memory_fraction", (), |allocator| allocator.set_fraction(fraction, device));
 }
 
-/// Where the allocation at `ptr` begins; its bytes go to `size` unless that is null. Null if nothing lives there.
+/// Returns the start of the allocation at `ptr` and writes its length to `size` unless that is null. Null if there is
+/// none.
 ///
 /// # Safety
-/// `size` is null, or has room for a `size_t`.
+/// `size` is null or points to a writable `size_t`.
 pub unsafe extern "C" fn millpond_base_alloc(ptr: *mut c_void, size: *mut usize) -> *mut c_void {
     let found = call("millpond_base_alloc", None, |allocator| allocator.base(address(ptr)).map(Some));
     let Some((base, bytes)) = found else { return std::ptr::null_mut() };
     if !size.is_null() {
-        // SAFETY: not null; the caller has room there.
+        // SAFETY: not null; the caller guarantees that it is writable.
         unsafe { size.write(bytes) };
     }
     pointer(base)
 }
 
-/// What is captured on the device from now on is for a pool of graphs. `filter`, a C++ function object, is not looked at.
+/// Assigns later captures on the device to a graph pool. `filter`, a C++ function object, is ignored.
 pub extern "C" fn millpond_begin_allocate_to_pool(device: c_int, pool: GraphPoolId, filter: *const c_void) {
     let _ = filter;
     call("millpond_begin_allocate_to_pool", (), |allocator| allocator.begin_pool(device, (pool.first, pool.second)));
 }
 
-/// Ends what [`millpond_begin_allocate_to_pool`] began.
+/// Ends the assignment of [`millpond_begin_allocate_to_pool`].
 pub extern "C" fn millpond_end_allocate_to_pool(device: c_int, pool: GraphPoolId) {
     call("millpond_end_allocate_to_pool", (), |allocator| allocator.end_pool(device, (pool.first, pool.second)));
 }
 
-/// A graph of the pool is gone. With the last one, memory that graphs of the pool were captured with comes back.
+/// Call when a graph of the pool is destroyed. The last one frees the memory captured for the pool.
 pub extern "C" fn millpond_release_pool(device: c_int, pool: GraphPoolId) {
     call("millpond_release_pool", (), |allocator| allocator.release_pool(device, (pool.first, pool.second)));
 }
 
-// 3. What PyTorch does not ask for.
+// 3. Functions without a PyTorch hook.
 
-/// Gives unused memory of a device beyond `keep` bytes back. Blocks until the device has finished what it has. Returns how
-/// many bytes went, or -1.
+/// Frees unused memory of a device beyond `keep` bytes. Blocks until the device has finished its current work. Returns
+/// the bytes freed, or -1.
 pub extern "C" fn millpond_trim(device: c_int, keep: usize) -> i64 {
     call("millpond_trim", -1, |allocator| {
         let given = allocator.trim(device, keep as u64)?.as_u64();
@@ -286,18 +293,19 @@ pub extern "C" fn millpond_trim(device: c_int, keep: usize) -> i64 {
     })
 }
 
-/// Statistics of a device as a JSON object; -1 for `device` is all in use, as a list. Writes what fits into `len` bytes, with
-/// a zero at the end, and returns the length that all of it has without the zero, or -1. Asking with no room tells the length.
+/// Statistics of a device as a JSON object; with -1 for `device`, a list of all open devices. Writes at most `len`
+/// bytes, including a terminating zero, and returns the full length without the zero, or -1. Call with `len` 0 to get
+/// the length.
 ///
 /// # Safety
-/// `text` has room for `len` bytes, or `len` is 0.
+/// `text` is writable for `len` bytes, or `len` is 0.
 pub unsafe extern "C" fn millpond_stats_json(device: c_int, text: *mut c_char, len: usize) -> i64 {
     let Some(json) = call("millpond_stats_json", None, |allocator| report::json(allocator, device).map(Some)) else {
         return -1;
     };
     if len > 0 && !text.is_null() {
         let fits = json.len().min(len - 1);
-        // SAFETY: the caller has room for `len` bytes; `fits` of them and the zero are no more than that.
+        // SAFETY: `text` is writable for `len` bytes; `fits` bytes and the zero are at most that.
         unsafe {
             std::ptr::copy_nonoverlapping(json.as_ptr(), text.cast::<u8>(), fits);
             text.add(fits).write(0);
@@ -306,7 +314,7 @@ pub unsafe extern "C" fn millpond_stats_json(device: c_int, text: *mut c_char, l
     i64::try_from(json.len()).unwrap_or(i64::MAX)
 }
 
-/// The owner of a stream is about to destroy it: what it still holds is remembered, and the handle is forgotten. 0, or -1.
+/// Call before the owner destroys a stream: records its pending work and forgets the handle. 0, or -1.
 ///
 /// # Safety
 /// `stream` is a live stream of the device's primary context.
@@ -314,24 +322,24 @@ pub unsafe extern "C" fn millpond_forget_stream(device: c_int, stream: *mut c_vo
     call("millpond_forget_stream", -1, |allocator| allocator.forget_stream(device, raw(stream)).map(|()| 0))
 }
 
-/// Every graph that was captured on the device is gone, so what they were captured with comes back. 0, or -1. For callers
-/// that have no pools of graphs to tell of.
+/// Call when every graph captured on the device is destroyed: frees their memory. 0, or -1. For callers without graph
+/// pools.
 ///
 /// # Safety
-/// No such graph is launched any more.
+/// No such graph is launched afterwards.
 pub unsafe extern "C" fn millpond_release_graphs(device: c_int) -> c_int {
     call("millpond_release_graphs", -1, |allocator| allocator.release_graphs(device).map(|()| 0))
 }
 
-/// What went wrong in the last call of this thread; null if nothing did. Valid until its next call.
+/// Message of the error in this thread's last call; null if there was none. Valid until the thread's next call.
 pub extern "C" fn millpond_last_error() -> *const c_char {
     let found = LAST_ERROR.try_with(|last| last.borrow().as_ref().map_or(std::ptr::null(), |words| words.as_ptr()));
     found.unwrap_or(std::ptr::null())
 }
 
-/// Exports the functions of [`ffi`](crate::ffi) from the library that names this, under their own names.
+/// Exports the functions of [`ffi`](crate::ffi) from the invoking library, under their own names.
 ///
-/// A crate exports nothing by depending on this one; one cdylib says so, once.
+/// A dependency on this crate alone exports nothing; invoke this once, in one cdylib.
 #[macro_export]
 macro_rules! export_c_interface {
     () => {
@@ -363,8 +371,8 @@ macro_rules! export_c_interface {
             /// Forwards to the function of this name in `millpond_memory::ffi`.
             ///
             /// # Safety
-            /// As it says there.
-            // SAFETY: the names are exported by one library of a process.
+            /// See the function there.
+            // SAFETY: only one library of a process exports the names.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($arg: $ty),*) -> $answer {
                 $crate::export_c_interface!(@$kind $name($($arg),*))
@@ -372,7 +380,7 @@ macro_rules! export_c_interface {
         )*
     };
     (@unsafe $name:ident($($arg:ident),*)) => {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller's contract is the same.
         unsafe { $crate::ffi::$name($($arg),*) }
     };
     (@safe $name:ident($($arg:ident),*)) => {

@@ -1,4 +1,4 @@
-//! What the environment says: which strategy, and how much.
+//! Options of the C interface, read from environment variables: strategy and limit.
 //!
 //!   MILLPOND_MEMORY_RESOURCE=caching MILLPOND_MEMORY_LIMIT_BYTES=4294967296 python train.py
 
@@ -15,9 +15,9 @@ pub(super) const LIMIT: &str = "MILLPOND_MEMORY_LIMIT_BYTES";
 #[derive(Debug, Default)]
 pub(super) struct Options {
     pub(super) strategy: Strategy,
-    /// The most that is handed out on a device; 0 is three quarters of what is free at first, `None` all there is.
+    /// Maximum bytes handed out on a device; 0 is three quarters of the initially free memory, `None` all memory.
     pub(super) limit: Option<u64>,
-    /// Shares of a device's memory that were asked for before it was used.
+    /// Memory fractions requested for devices before their first use.
     pub(super) fractions: Mutex<HashMap<u32, f64>>,
 }
 

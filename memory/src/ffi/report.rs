@@ -1,4 +1,4 @@
-//! Statistics of the C interface as JSON: names are PyTorch's and RMM's where the thing is the same.
+//! Statistics of the C interface as JSON, with PyTorch's and RMM's names where the quantity is the same.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
@@ -7,7 +7,7 @@ use super::allocator::{Allocator, Place};
 use super::{num_errors, refused};
 use crate::error::Result;
 
-/// One device; or all that are in use, for -1.
+/// Statistics of one device; for -1, of all open devices.
 pub(super) fn json(allocator: &Allocator, device: i32) -> Result<String> {
     if device == -1 {
         let all: Vec<String> = allocator.places().map(object).collect::<Result<_>>()?;
@@ -55,7 +55,7 @@ fn object(place: &Place) -> Result<String> {
     number("cross_stream_reuses", resource.cross_stream_reuses);
     number("leaked_bytes", counters.leaked_bytes);
     number("errors", num_errors());
-    // Names of strategies are plain words: nothing in them is escaped.
+    // Strategy names are plain words: nothing needs escaping.
     write!(text, ",\"memory_resource\":\"{}\"}}", place.pool.resource().name()).expect("a string takes everything");
     Ok(text)
 }

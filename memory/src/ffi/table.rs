@@ -1,10 +1,10 @@
-//! What the C functions handed out and have not taken back: address → allocation.
+//! Live allocations of the C functions: address → allocation.
 //!
 //!   0x7f00_0002_0000 ─► hash ─► shard 37 of 64 ─► { bytes, device, stream, using streams }
 //!
-//! Threads    a lock per shard, held for one look-up: threads meet only when their addresses share a shard.
-//! Addresses  come back: the driver reuses them. An entry is taken out before its memory is freed, and put in after it was
-//!            allocated, so an address has one entry at most.
+//! Threads    a lock per shard, held for one lookup: threads contend only when their addresses share a shard.
+//! Addresses  are reused by the driver. An entry is removed before its memory is freed, and inserted after its memory
+//!            was allocated, so an address has at most one entry.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -30,12 +30,12 @@ impl<T> Table<T> {
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what lives at `address`. What was noted there before comes back: two live things at one address is a fault.
+    /// Inserts an entry and returns the previous one at `address`: two live allocations at one address are a fault.
     pub(super) fn insert(&self, address: u64, entry: T) -> Option<T> {
         self.shard(address).insert(address, entry)
     }
 
-    /// Takes an entry out if `may` agrees. `None` if there is none; the refusal leaves it in place.
+    /// Removes an entry if `may` accepts it. `None` if there is none; a refusal leaves the entry in place.
     pub(super) fn remove_if<E>(&self, address: u64, may: impl FnOnce(&T) -> Result<(), E>) -> Result<Option<T>, E> {
         let mut shard = self.shard(address);
         match shard.get(&address) {
@@ -45,7 +45,7 @@ impl<T> Table<T> {
         Ok(shard.remove(&address))
     }
 
-    /// Looks at an entry, and may change it.
+    /// Reads or changes an entry.
     pub(super) fn with<R>(&self, address: u64, look: impl FnOnce(&mut T) -> R) -> Option<R> {
         self.shard(address).get_mut(&address).map(look)
     }

@@ -1,4 +1,4 @@
-//! The allocator on the simulated device, with streams that a caller made and submits to behind our back.
+//! The allocator on the simulated device, with streams that the caller creates and submits to directly.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl Rig {
         self.driver.fill(DevicePtr(ptr), 1, size as usize, stream, Location::caller()).unwrap();
     }
 
-    /// The caller orders `later` behind `earlier` by itself.
+    /// Orders `later` behind `earlier` as the caller would.
     fn order(&self, earlier: StreamHandle, later: StreamHandle) {
         let event = self.driver.event_create(DEVICE, EventFlags::ORDER).unwrap();
         self.driver.event_record(event, earlier, Location::caller()).unwrap();
@@ -79,7 +79,7 @@ fn words<T: std::fmt::Debug>(result: Result<T, MemoryError>) -> String {
     result.unwrap_err().to_string()
 }
 
-/// A program of the shape that PyTorch gives: tensors come and go on their own streams, some used on others.
+/// A workload like PyTorch's: tensors live on their own streams, and some are used on other streams.
 #[test]
 fn tensors_come_and_go_without_a_finding() {
     for strategy in Strategy::ALL {
@@ -111,7 +111,7 @@ fn tensors_come_and_go_without_a_finding() {
     }
 }
 
-/// With the record, the free waits for the other stream; without, the check fires: so it is the record that does it.
+/// With the record the free waits for the other stream; without it the check fires, so the record is what orders them.
 #[test]
 fn a_free_waits_for_the_recorded_streams() {
     for strategy in Strategy::ALL {
@@ -127,7 +127,7 @@ fn a_free_waits_for_the_recorded_streams() {
                     rig.allocator.record(ptr, b.0).unwrap();
                 }
                 rig.free(ptr, 64 * KIB, a);
-                // Whoever has the bytes next writes them.
+                // The next owner of the bytes writes them.
                 let next = rig.alloc(64 * KIB, a);
                 rig.fill(next, 64 * KIB, a);
                 rig.free(next, 64 * KIB, a);
@@ -136,7 +136,7 @@ fn a_free_waits_for_the_recorded_streams() {
                 assert_eq!((rig.number("record_streams"), rig.number("shared_frees")), (20, 20));
                 rig.end();
             } else if strategy != Strategy::Cuda {
-                // cuMemFree alone waits for the whole device by itself.
+                // cuMemFree waits for the whole device even without the record.
                 rig.driver.settle().unwrap();
                 assert!(!rig.driver.take_findings().is_empty(), "{strategy}: a use that nobody told of");
             }
@@ -144,7 +144,7 @@ fn a_free_waits_for_the_recorded_streams() {
     }
 }
 
-/// A record counts what the stream holds at the free, not at the record: the use may be submitted in between.
+/// A record covers the stream's work at the free, not at the record: the use may be submitted in between.
 #[test]
 fn a_record_holds_for_work_that_is_submitted_after_it() {
     let rig = rig(Strategy::Caching, 2);
@@ -162,7 +162,7 @@ fn a_record_holds_for_work_that_is_submitted_after_it() {
     rig.end();
 }
 
-/// Recording the stream of the allocation is nothing; their streams do not wait for each other at a free.
+/// Recording the allocation's own stream costs nothing; the users' streams do not wait for each other at a free.
 #[test]
 fn one_stream_costs_no_events_and_several_do_not_wait_for_each_other() {
     let rig = rig(Strategy::CudaAsync, 1);
@@ -175,7 +175,7 @@ fn one_stream_costs_no_events_and_several_do_not_wait_for_each_other() {
     rig.allocator.record(ptr, b.0).unwrap();
     rig.free(ptr, KIB, a);
     assert_eq!((rig.number("events_recorded"), rig.number("waits_inserted")), (2, 2));
-    // Both waits are of our own stream: a third stream's work is not behind either of theirs.
+    // Both waits are on the internal stream: a third stream's work is not ordered behind either user.
     assert_eq!(rig.driver.counters().stream_waits, 2);
     rig.end();
 }
@@ -283,7 +283,7 @@ fn trimming_gives_back_what_is_unused() {
         rig.free(one, 8 << 20, a);
         let reserved = rig.number("reserved_bytes");
         let given = rig.allocator.trim(0, 0).unwrap().as_u64();
-        // A pool without a threshold gives back at every wait for the device, before it is trimmed.
+        // A pool without a threshold frees memory at every wait for the device, before it is trimmed.
         assert!(rig.number("reserved_bytes") <= reserved - given, "{strategy}");
         rig.free(two, 8 << 20, a);
         rig.allocator.trim_all().unwrap();
@@ -292,7 +292,7 @@ fn trimming_gives_back_what_is_unused() {
     }
 }
 
-/// Another stream has the handle by now: what the old one did is not taken for the new one's.
+/// Another stream now has the handle: work of the old stream is not attributed to the new one.
 #[test]
 fn streams_that_their_owner_destroyed() {
     let sim = SimOptions { seed: 4, reuse_stream_handles: true, ..SimOptions::default() };
@@ -307,7 +307,7 @@ fn streams_that_their_owner_destroyed() {
     rig.allocator.record(recorded, a.0).unwrap();
     rig.allocator.forget_stream(0, a.0).unwrap();
     rig.driver.stream_destroy(a).unwrap();
-    // `a` is no stream of anybody's now; its handle still names what was allocated on it.
+    // `a` is no longer a live stream; its handle still identifies its allocations.
     rig.free(told, KIB, a);
     rig.driver.stream_destroy(b).unwrap();
     let c = rig.stream();
@@ -327,7 +327,7 @@ mod captures {
     impl Rig {
         fn begin(&self, stream: StreamHandle) {
             self.driver.stream_capture_begin(stream, CaptureMode::Global).unwrap();
-            // As the C functions do for their callers' threads.
+            // As the C functions do for their caller's thread.
             self.driver.thread_capture_mode(CaptureMode::Relaxed).unwrap();
         }
 
@@ -344,7 +344,7 @@ mod captures {
         }
     }
 
-    /// What a graph was captured with is its own for every replay, whatever else is allocated and freed.
+    /// Captured memory stays reserved for the graph's replays, whatever else is allocated and freed.
     #[test]
     fn memory_of_a_capture_is_nobody_elses() {
         for strategy in Strategy::ALL {
@@ -363,14 +363,14 @@ mod captures {
             assert_ne!(larger, inside);
             rig.fill(larger, 100 * KIB, a);
             rig.free(larger, 100 * KIB, a);
-            // Freed inside, from before: not now.
+            // Allocated before the capture and freed inside it: the free is deferred.
             rig.free(before, 64 * KIB, a);
             assert_eq!((rig.number("deferred_frees"), rig.number("pending_frees")), (1, 1));
             let exec = rig.end_capture(a);
             rig.free(reused, 40 * KIB, a);
             let held = rig.number("graph_bytes");
             assert_eq!((held, rig.number("graph_allocations")), (((64 + 100) * KIB) as u64, 2));
-            // Others allocate and write meanwhile, and each replay writes its own.
+            // Other allocations are written meanwhile, and each replay writes the graph's memory.
             for _ in 0..5 {
                 let other = rig.alloc(64 * KIB, b);
                 assert!(other != inside && other != larger, "{strategy}");
@@ -388,7 +388,7 @@ mod captures {
         }
     }
 
-    /// PyTorch's hooks: pools of graphs, some shared by several.
+    /// PyTorch's hooks: graph pools, some shared by several graphs.
     #[test]
     fn a_pool_of_graphs_is_given_back_with_its_last_graph() {
         let rig = rig(Strategy::CudaAsync, 5);
@@ -414,7 +414,7 @@ mod captures {
         assert_eq!(rig.number("graph_allocations"), 3, "its other graph lives");
         rig.allocator.release_pool(0, mine).unwrap();
         assert_eq!(rig.number("graph_allocations"), 1);
-        // A tensor of a graph that outlives it.
+        // A tensor of a graph that outlives the graph.
         let (ptr, _) = capture(other);
         rig.allocator.release_pool(0, other).unwrap();
         rig.allocator.release_pool(0, other).unwrap();
@@ -426,7 +426,7 @@ mod captures {
         rig.end();
     }
 
-    /// Which of two open pools a capture is for cannot be told: its memory is kept when either goes.
+    /// With two open pools the pool of a capture is ambiguous: its memory is kept when either pool is released.
     #[test]
     fn memory_of_an_uncertain_pool_is_kept() {
         let rig = rig(Strategy::CudaAsync, 5);
@@ -458,7 +458,7 @@ mod captures {
         rig.end();
     }
 
-    /// What would wait for the device is refused before it breaks the capture.
+    /// A call that would wait for the device is refused before it breaks the capture.
     #[test]
     fn trimming_waits_until_nothing_is_captured() {
         let rig = rig(Strategy::CudaAsync, 5);

@@ -171,14 +171,14 @@ impl State {
         self.waiters.values().filter(|waiter| waiter.space == space && waiter.outcome.is_none()).count()
     }
 
-    /// True if it could be granted were nothing promised to anybody.
+    /// True if the request could be granted with nothing promised.
     pub(super) fn possible(&self, request: &Request) -> bool {
         let book = self.book(request.space);
         let most = if request.spillable { book.capacity - book.headroom } else { book.capacity };
         request.bytes.as_u64() <= most
     }
 
-    /// How many bytes are missing for a request, as if nobody else waited.
+    /// Bytes missing for a request, ignoring all other waiters.
     pub(super) fn missing(&self, request: &Request) -> ByteSize {
         let book = self.book(request.space);
         let most = if request.spillable { book.capacity - book.headroom } else { book.capacity };
@@ -253,8 +253,8 @@ impl State {
         }
     }
 
-    /// Something changed: grants what has its turn, and returns whom to wake. The first of those who still wait is woken, too: it
-    /// asks the spillers, and looks whether anything moves at all.
+    /// Grants the requests at the front of the queue that fit, and returns the wakers to call. Also wakes the first
+    /// remaining waiter, which calls the spillers and checks for deadlock.
     pub(super) fn settle(&mut self) -> Vec<Waker> {
         let mut wake = Vec::new();
         self.grant_in_turn(&mut wake);
@@ -278,8 +278,8 @@ impl State {
         (false, wake)
     }
 
-    /// What became of a waiting request; `waker` is for when it has to look again. With `end_deadlock`, because spillers had
-    /// nothing, somebody is refused if nothing moves any more.
+    /// What became of a waiting request; `waker` is for when it has to look again. With `end_deadlock`, because
+    /// spillers had nothing, somebody is refused if nothing moves any more.
     pub(super) fn look(&mut self, id: u64, waker: &Waker, end_deadlock: bool) -> (Option<Outcome>, Vec<Waker>) {
         let mut wake = Vec::new();
         self.grant_in_turn(&mut wake);

@@ -8,11 +8,11 @@
 //!   0 ───────────────── stop 65 % ───── trigger 85 % ──── capacity     past the trigger, spillers are asked down to the stop
 //!   ├── spillable requests ──────────────────┤ head-room ┤             the rest is for those who cannot spill
 //!
-//! Bytes      of the device and of the host are two books: a promise in one says nothing about the other.
-//! Turns      the higher priority first; in it those who hold memory already, since they end soonest; in it the oldest. A large
-//!            request is not overtaken by small ones.
-//! Deadlock   when everyone who holds memory waits, the waiting holder of the lowest priority, the youngest among equals, is
-//!            refused: it gives back or spills what it has, and asks again.
+//! Bytes      device and host memory have separate books: a promise in one does not affect the other.
+//! Turns      higher priority first; within a priority, participants that hold memory first, since they finish soonest;
+//!            then the oldest request. Small requests do not overtake a large one.
+//! Deadlock   when every holder of memory waits, the holder with the lowest priority, the youngest among equals, is
+//!            refused: it releases or spills memory and retries.
 //! Cancelled  a future that is dropped leaves the queue; what it was granted goes back.
 //! Threads    one lock, for arithmetic only: spillers are called and wakers woken outside of it.
 //!
@@ -62,7 +62,7 @@ impl fmt::Display for MemorySpace {
     }
 }
 
-/// When spillers are asked although nobody waits, and when that ends. In percent of the capacity.
+/// Limits, in percent of the capacity, at which proactive spilling starts and ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Watermarks {
     pub trigger_percent: u8,
@@ -81,22 +81,22 @@ impl Default for Watermarks {
 pub struct Request {
     pub bytes: ByteSize,
     pub space: MemorySpace,
-    /// Whoever asks gives the memory up when it is asked to. Others may use the head-room.
+    /// The participant releases the memory on request. Other requests may use the head-room.
     pub spillable: bool,
 }
 
 impl Request {
-    /// Bytes of the device, of someone who cannot spill.
+    /// Device bytes, for a participant that cannot spill.
     pub fn device(bytes: ByteSize) -> Self {
         Request { bytes, space: MemorySpace::Device, spillable: false }
     }
 
-    /// Bytes of the host, of someone who cannot spill.
+    /// Host bytes, for a participant that cannot spill.
     pub fn host(bytes: ByteSize) -> Self {
         Request { bytes, space: MemorySpace::Host, spillable: false }
     }
 
-    /// The same, of someone who can.
+    /// Marks the request as spillable.
     pub fn spillable(self) -> Self {
         Request { spillable: true, ..self }
     }
@@ -111,11 +111,11 @@ pub struct Shortage {
     pub may_block: bool,
 }
 
-/// Gives promised memory up and says how many bytes will come back. Called without the governor's lock; must not wait for a
-/// reservation.
+/// Releases promised memory and returns the number of bytes that will become free. Called without the governor's lock;
+/// must not wait for a reservation.
 type Hook = Arc<dyn Fn(Shortage) -> ByteSize + Send + Sync>;
 
-/// Why a request was refused.
+/// Reason for a refused request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
     /// It is more than could ever be promised.
@@ -133,7 +133,7 @@ pub struct GovernorBuilder {
 }
 
 impl GovernorBuilder {
-    /// The most host memory that is promised. Without it, all that is asked for.
+    /// Maximum host memory that is promised. Unlimited by default.
     pub fn host_capacity(mut self, capacity: ByteSize) -> Self {
         self.capacity[1] = capacity;
         self
@@ -151,7 +151,8 @@ impl GovernorBuilder {
     }
 
     /// # Errors
-    /// [`MemoryError::Setting`] if the stop is above the trigger, the trigger above 100, or the head-room above the capacity.
+    /// [`MemoryError::Setting`] if the stop is above the trigger, the trigger above 100, or the head-room above the
+    /// capacity.
     pub fn build(self) -> Result<MemoryGovernor> {
         let Watermarks { trigger_percent: trigger, stop_percent: stop } = self.watermarks;
         if trigger > 100 || stop > trigger {
@@ -202,8 +203,8 @@ impl MemoryGovernor {
         }
     }
 
-    /// Enlists someone who will ask for memory: one per task that waits by itself. Higher priorities have their turn first, and
-    /// give way last.
+    /// Enlists someone who will ask for memory: one per task that waits by itself. Higher priorities have their turn
+    /// first, and give way last.
     pub fn participant(&self, name: impl Into<String>, priority: i32) -> Participant {
         let id = self.state().enlist(name.into(), priority);
         Participant { inner: Arc::new(Membership { governor: self.clone(), id }) }
@@ -358,8 +359,8 @@ impl Drop for Membership {
     }
 }
 
-/// Someone who asks for memory. Clones are the same one; a task that waits by itself is one of its own, or a deadlock may go
-/// unseen, or be seen too early.
+/// Someone who asks for memory. Clones are the same one; a task that waits by itself is one of its own, or a deadlock
+/// may go unseen, or be seen too early.
 #[derive(Clone)]
 pub struct Participant {
     inner: Arc<Membership>,
@@ -375,7 +376,8 @@ impl Participant {
         ByteSize(self.inner.governor.state().held(self.inner.id, space))
     }
 
-    /// Promises the bytes, or says no at once. Spillers are asked before, and may be waited for; other participants are not.
+    /// Promises the bytes, or says no at once. Spillers are asked before, and may be waited for; other participants are
+    /// not.
     ///
     /// # Errors
     /// [`MemoryError::ReservationRefused`], naming the largest holders.

@@ -12,7 +12,7 @@ use super::{MemoryGovernor, MemorySpace, Participant, Refusal, Request};
 use crate::error::{MemoryError, Result};
 use crate::units::ByteSize;
 
-/// How often spillers are asked for one request that does not want to wait.
+/// Maximum number of spiller calls for one request that does not wait.
 const MAX_ATTEMPTS: u32 = 8;
 
 thread_local! {
@@ -42,7 +42,7 @@ pub struct Reservation {
     space: MemorySpace,
     spillable: bool,
     bytes: u64,
-    /// Already on its way back: counted so that nobody mistakes the wait for a deadlock.
+    /// Already being released: counted so that the wait is not mistaken for a deadlock.
     leaving: bool,
 }
 
@@ -85,7 +85,8 @@ impl Reservation {
         Err(governor.refused(*request, Refusal::TooLarge))
     }
 
-    /// Adds `by` bytes, or says no at once; on an error nothing changed. Spillers are asked before, and may be waited for.
+    /// Adds `by` bytes or fails at once; on an error the reservation is unchanged. Spillers are called first, and may
+    /// be waited for.
     pub fn try_grow(&mut self, by: ByteSize) -> Result<()> {
         let request = self.request(by);
         self.check_possible(&request)?;
@@ -176,7 +177,7 @@ impl Reservation {
         std::mem::replace(self, empty)
     }
 
-    /// The memory is on its way back: until this is dropped, nobody who waits is taken for stuck.
+    /// Marks the memory as being released: until this is dropped, no waiter counts as deadlocked.
     pub(crate) fn start_leaving(&mut self) {
         if !std::mem::replace(&mut self.leaving, true) {
             self.governor().state().book_mut(self.space).leaving += self.bytes;

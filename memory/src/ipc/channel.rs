@@ -2,11 +2,12 @@
 //!
 //!   socket ─► bytes, descriptors ─► whole messages ─► inbox: pools, allocations, acknowledgements, each in its order
 //!
-//! Peer       a process of the same user: the kernel says whose it is. Whoever can send an allocation decides what kernels touch.
-//! Inbox      who waits for one kind of message keeps the others for later, so many and no more: a process that sends on is cut
-//!            off. Until somebody receives, the kernel's own buffer makes the sender wait.
-//! Timeouts   cost nothing: what has come of a message stays.
-//! Errors     bytes that are no message end the channel: nobody knows where the next one would begin.
+//! Peer       a process of the same user, as reported by the kernel. A peer that sends allocations decides what memory
+//!            kernels access.
+//! Inbox      a receive call for one kind of message queues the others, up to a limit; a peer that exceeds it is cut
+//!            off. Until the receiver reads, the kernel's socket buffer blocks the sender.
+//! Timeouts   lose nothing: the received part of a message is kept.
+//! Errors     invalid bytes end the channel: the start of the next message is unknown.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Write};
@@ -24,17 +25,17 @@ use crate::error::{MemoryError, Result};
 use crate::ffi::descriptor;
 use crate::stream::Stream;
 
-/// Allocations, and acknowledgements, that may have come and not been received.
+/// Maximum number of received allocations, and of acknowledgements, that wait in the inbox.
 pub const MOST_WAITING: usize = 4096;
 
-/// Pools that may: each is an open descriptor.
+/// Maximum number of received pools in the inbox; each is an open descriptor.
 pub const MOST_WAITING_POOLS: usize = 64;
 
 /// Messages between an exporter and an importer, either way.
 #[derive(Debug)]
 pub struct IpcChannel {
     socket: UnixStream,
-    /// What has come and is no whole message yet.
+    /// Received bytes that do not form a whole message yet.
     partial: Vec<u8>,
     descriptors: VecDeque<OwnedFd>,
     pools: VecDeque<(u64, OwnedFd)>,
@@ -125,7 +126,8 @@ impl IpcChannel {
     /// The next pool, imported on `device`, where its memory lies. `None`: nothing came in time.
     ///
     /// # Errors
-    /// [`MemoryError::IpcClosed`] when the other side is gone, [`MemoryError::IpcMessage`] for bytes that are no message.
+    /// [`MemoryError::IpcClosed`] when the other side is gone, [`MemoryError::IpcMessage`] for bytes that are no
+    /// message.
     pub fn receive_pool(&mut self, device: &Device, timeout: Duration) -> Result<Option<ImportedPool>> {
         if !self.receive_until("an exported pool", timeout, |channel| !channel.pools.is_empty())? {
             return Ok(None);
@@ -152,8 +154,8 @@ impl IpcChannel {
         Ok(self.finished.pop_front())
     }
 
-    /// Waits for the importer's word on `lent` and takes the buffer back, in the order of `stream`. An importer that says
-    /// nothing for `patience`, or is gone, is dealt with as `on_silence` says.
+    /// Waits for the importer's acknowledgement of `lent` and takes the buffer back, in the order of `stream`. If the
+    /// importer sends nothing for `patience`, or its end is closed, `on_silence` decides.
     ///
     /// # Errors
     /// [`NotReclaimed`], with the lent buffer in it.
@@ -258,7 +260,7 @@ impl IpcChannel {
     }
 }
 
-/// Keeps a message until somebody receives it.
+/// Stores a message in the inbox until the caller receives it.
 fn keep<T>(inbox: &mut VecDeque<T>, message: T, what: &'static str, limit: usize) -> Result<()> {
     if inbox.len() == limit {
         return Err(MemoryError::IpcFlooded { what, limit });

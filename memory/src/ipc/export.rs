@@ -87,7 +87,7 @@ impl ExportedPool {
         let device = self.pool.device();
         let (ready, finished) = (SharedEvent::new(device)?, SharedEvent::new(device)?);
         let export = device.check(device.driver().pool_export_pointer(buffer.address()))?;
-        // The importer may write: `ready` is behind everybody who uses the buffer here.
+        // The importer may write: `ready` is recorded behind every use of the buffer in this process.
         let mut guard = buffer.write(stream)?;
         let shared_at = ready.record(stream, site)?;
         guard.submitted(shared_at);

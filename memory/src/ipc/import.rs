@@ -34,11 +34,11 @@ pub struct ImportedStatistics {
     pub imported_peak: ByteSize,
 }
 
-/// Releases that may be under way before somebody looks which are over.
+/// Maximum number of pending releases before completed ones are removed.
 const MOST_RELEASED: usize = 64;
 
-/// Somebody's allocation that is open here. Its event is the exporter's, who destroys it once it has our word: nothing here
-/// touches it after that.
+/// Somebody's allocation that is open here. Its event is the exporter's, who destroys it once it has our word: nothing
+/// here touches it after that.
 struct Opened {
     pool: u64,
     number: u64,
@@ -50,7 +50,7 @@ struct Books {
     opened: BTreeMap<DevicePtr, Opened>,
     /// Released: the allocation's number, and an event of our own behind the record of `finished`.
     released: Vec<(u64, Event)>,
-    /// To be told to the exporter.
+    /// Acknowledgements to send to the exporter.
     outbox: Vec<Finished>,
 }
 
@@ -74,7 +74,7 @@ impl Drop for Shared {
         if self.device.is_lost() {
             return;
         }
-        // An event that nobody ever passes would hold the exporter for good.
+        // An event that never completes would block the exporter forever.
         let released = std::mem::take(&mut self.books().released);
         for (_, event) in &released {
             if let Err(error) = event.synchronize() {
@@ -95,8 +95,8 @@ pub struct ImportedPool {
 }
 
 impl ImportedPool {
-    /// Imports a pool by its descriptor, which stays the caller's and may be closed afterwards. The pool's memory lies on
-    /// `device`; where that one is not visible here, on any device that is let in by `enable_access`.
+    /// Imports a pool by its descriptor, which stays the caller's and may be closed afterwards. The pool's memory lies
+    /// on `device`; where that one is not visible here, on any device that is let in by `enable_access`.
     ///
     /// # Errors
     /// What the driver says: a descriptor of something else, a device that cannot.
@@ -194,7 +194,8 @@ impl ImportedPool {
         Ok(ImportedBuffer { buffer, number: allocation.number, shared: Arc::clone(&self.shared) })
     }
 
-    /// The bytes of the allocation at `ptr` that are used here: what the message says, padded, as far as there are so many.
+    /// The bytes of the allocation at `ptr` that are used here: what the message says, padded, as far as there are so
+    /// many.
     fn checked_len(
         &self,
         ptr: DevicePtr,
@@ -211,8 +212,8 @@ impl ImportedPool {
         if len > found { Err(oversized) } else { NonZeroUsize::new(padded.get().min(found)).ok_or(oversized) }
     }
 
-    /// What this process is done with since the last time, to be told to the exporter. Comes with the last view of each
-    /// buffer.
+    /// Acknowledgements since the last call, to send to the exporter. One is added when the last view of a buffer is
+    /// dropped.
     pub fn take_finished(&self) -> Vec<Finished> {
         std::mem::take(&mut self.shared.books().outbox)
     }

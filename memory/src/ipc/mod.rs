@@ -12,20 +12,20 @@
 //!
 //! Free order   the importer's first. The exporter has a `LentBuffer`, which neither frees nor gives the buffer back
 //!              without the importer's `Finished`.
-//! Events       are the exporter's, so that a crashed importer takes none with it. The importer lets go of `finished` before
-//!              it says that it is done, for the exporter then destroys it.
+//! Events       belong to the exporter, so that a crashed importer destroys none. The importer closes `finished` before
+//!              it acknowledges, because the exporter then destroys the event.
 //! Ready        import does not wait for the allocation: `open` does, on the device.
 //! Access       an imported pool inherits none. Every device that will use it is named to `enable_access`.
-//! Importer     has no allocator, no threshold, no trim, no place among a device's current pools. Its statistics show what it
-//!              imported.
-//! Exporter     a pool made for export gives no memory back to the system: trim has no effect, the threshold is ignored.
-//! Trust        a peer of the same user, and no more than it has to be: what it says about the size of an allocation is held
-//!              against what the driver says.
-//! Silence      an importer that crashed says nothing: the exporter waits for a time, then keeps the memory or drops it,
-//!              as it chose (`OnSilence`).
+//! Importer     has no allocator, threshold or trim, and cannot be a device's current pool. Its statistics cover only
+//!              its own imports.
+//! Exporter     an exportable pool returns no memory to the system: trim has no effect, the threshold is ignored.
+//! Trust        a peer of the same user, trusted as little as possible: the allocation size in its message is checked
+//!              against the driver's.
+//! Silence      an importer that crashed sends nothing: the exporter waits for a timeout, then keeps the memory or
+//!              drops it, according to `OnSilence`.
 //! Waits        dropping an `ImportedPool` waits on the host for the releases that were recorded, so that an importer
-//!              which ends in order never leaves an event that cannot pass. One that crashes after its word, and before its
-//!              device came to it, may: who fears that asks for the host's word (`finish_on_host`).
+//!              which ends in order never leaves an event that cannot pass. One that crashes after its word, and before
+//!              its device came to it, may: who fears that asks for the host's word (`finish_on_host`).
 //! Start        processes by exec, not by fork alone: a driver does not survive a fork.
 
 mod channel;
@@ -82,7 +82,7 @@ impl SharedEvent {
         Ok(stream.submit(|driver, on| driver.stream_wait(on, self.handle, site))?.1)
     }
 
-    /// Leaves the event to the driver: somebody may still use it.
+    /// Leaves the event to the driver: another process may still use it.
     fn leak(mut self) {
         self.leaked = true;
     }

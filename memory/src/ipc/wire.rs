@@ -6,7 +6,8 @@
 //! Allocation   u64 pool token · u64 number · u64 bytes · 64 bytes allocation · 64 bytes `ready` · 64 bytes `finished`
 //! Finished     u64 pool token · u64 number · u8 how
 //!
-//! Reading      checks magic, version, kind and length before anything else; what is inside the 64 bytes is the driver's.
+//! Reading      checks magic, version, kind and length before anything else; what is inside the 64 bytes is the
+//!              driver's.
 //! Transport    any: the bytes of an allocation may go through a file or a pipe. Only a pool needs a socket.
 
 use std::ops::Range;

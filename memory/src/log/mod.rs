@@ -4,8 +4,9 @@
 //!   DeviceBuffer ──────────── use_read, use_write ───┼─► MemoryLog ─► a thread of its own ─► CSV ─► LogFile ─► replay
 //!   Stream, Event, Device ─── record, wait, sync ────┘
 //!
-//! Columns    RMM's first (`record`), so that its tools read the log; ours after, so that a replay keeps streams and order.
-//! Cost       one load and a branch where something could be logged, as long as nothing is.
+//! Columns    RMM's first (`record`), so that its tools read the log; ours after, so that a replay keeps streams and
+//!            order.
+//! Cost       one load and one branch per loggable call while no log is active.
 //! Time       of day in UTC, and nanoseconds since the log began: of the call, not of the work on the device.
 //! Threads    `Seq` is the order of the calls; lines are written by one thread and may come out of it.
 
@@ -47,7 +48,7 @@ fn write_all(mut out: Box<dyn Write + Send>, messages: mpsc::Receiver<Message>) 
             }
             Message::Flush(done) => {
                 let flushed = std::mem::replace(&mut state, Ok(())).and_then(|()| out.flush());
-                // Whoever asked may be gone.
+                // The requester may be gone.
                 let _ = done.send(flushed);
             }
         }
@@ -62,7 +63,7 @@ fn header() -> String {
     COLUMNS.join(",")
 }
 
-/// Opens a file for a log, without taking anything that is no log from anybody.
+/// Opens a log file without overwriting a file that is not a log.
 fn open_for_log(path: &Path) -> io::Result<File> {
     let is_special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
     if is_special {
@@ -126,12 +127,12 @@ impl MemoryLog {
         }))
     }
 
-    /// Logs to a file: a new or empty one, or one that a log was written to before, which it replaces. Devices and pipes are
-    /// written to as they are.
+    /// Logs to a file: a new or empty one, or one that a log was written to before, which it replaces. Devices and
+    /// pipes are written to as they are.
     ///
     /// # Errors
-    /// [`ErrorKind::AlreadyExists`](io::ErrorKind::AlreadyExists) for a file that holds something else, which is left as it is;
-    /// what the system says.
+    /// [`ErrorKind::AlreadyExists`](io::ErrorKind::AlreadyExists) for a file that holds something else, which is left
+    /// as it is; what the system says.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Arc<Self>> {
         Self::new(BufWriter::new(open_for_log(path.as_ref())?))
     }
@@ -186,7 +187,7 @@ impl MemoryLog {
         self.on(Action::AllocateFailure, stream, Facts { size: bytes as u64, ..Facts::default() });
     }
 
-    /// Called before the bytes can be somebody else's under the same address.
+    /// Called before the address can be reused by another allocation.
     pub(crate) fn freed(&self, ptr: DevicePtr, bytes: usize, stream: &Stream) {
         let alloc_id = self.ids().remove(&ptr).unwrap_or(0);
         self.on(Action::Free, stream, Facts { ptr, size: bytes as u64, alloc_id, ..Facts::default() });

@@ -2,7 +2,8 @@
 //!
 //!   CSV ─► columns by name ─► one record per line ─► in the order of the calls, every allocation with a number of its own
 //!
-//! RMM        without our columns a line's number is its place, and an allocation's name is where its address was last handed out.
+//! RMM        without our columns a line's number is its place, and an allocation's name is where its address was last
+//!            handed out.
 //! Errors     say the line, the column, the value, what it should have been, and what to do.
 
 use std::collections::HashMap;

@@ -4,7 +4,8 @@
 //!   3,10:42:07.000123,use_write,0x7f0000000000,4096,0x2,17,1834000,9,41,,query 7/sort
 //!   3,10:42:07.000140,wait,0x0,0,0x3,18,1851000,0,7,0x2:41,query 7/sort
 //!
-//! Columns    RMM's six first. A reader finds columns by their names, in any order, and passes over those it does not know.
+//! Columns    RMM's six first. A reader finds columns by their names, in any order, and passes over those it does not
+//!            know.
 //! After      what is waited for: `stream:position`, and `all` for the whole device.
 
 use std::fmt;

@@ -1,7 +1,7 @@
-//! How fast a device's memory is, and the link to it: short copies, timed by the device's clock.
+//! Bandwidth of a device's memory, and of the link to it: short copies, timed by the device's clock.
 //!
-//!   a ─ copy ─► b           once to warm up, then a few times: the fastest counts, each byte as read and as written
-//!   pinned ─ copy ─► a      the same, each byte once
+//!   a ─ copy ─► b           one warm-up, then several runs: the fastest counts, each byte as read and as written
+//!   pinned ─ copy ─► a      likewise, each byte once
 //!
 //! Not a limit: a kernel that reads more than it writes may be a little faster than a copy.
 
@@ -16,17 +16,17 @@ use crate::stream::Stream;
 
 /// Bytes of each buffer: several times the largest cache.
 const BYTES: u64 = 256 << 20;
-/// Less than this says more about caches than about memory.
+/// Minimum bytes of a buffer; fewer would measure caches instead of memory.
 const LEAST_BYTES: u64 = 16 << 20;
 const COPIES: u32 = 5;
-/// Bytes of a copy over the link, as queries make them.
+/// Bytes of a copy over the link, the size queries use.
 const LINK_BYTES: usize = 32 << 20;
 
-/// Bytes of its memory that the device reads and writes in a second. Nothing on the simulated device, and where `pool` has no
-/// room to spare. Waits for the device, a few milliseconds.
+/// Bytes of its memory that the device reads and writes per second. `None` on the simulated device, and if `pool` has
+/// too little free memory. Waits for the device, a few milliseconds.
 ///
 /// # Errors
-/// What the device says.
+/// Errors of the device.
 pub fn memory_bandwidth(device: &Device, pool: &MemoryPool) -> Result<Option<f64>> {
     if device.driver().kind() == DriverKind::Sim {
         return Ok(None);
@@ -49,11 +49,11 @@ pub fn memory_bandwidth(device: &Device, pool: &MemoryPool) -> Result<Option<f64
     Ok(fastest(&marks)?.map(|seconds| 2.0 * bytes as f64 / seconds))
 }
 
-/// Bytes that go from pinned memory to the device in a second, while nothing else does. Nothing on the simulated device. Waits for the device,
-/// some milliseconds.
+/// Bytes per second from pinned memory to the device on an idle link. `None` on the simulated device. Waits for the
+/// device, some milliseconds.
 ///
 /// # Errors
-/// What the device says, also that it has no memory for the copy.
+/// Errors of the device, including a lack of memory for the copy.
 pub fn link_bandwidth(device: &Device, pool: &MemoryPool, pinned: &PinnedPool) -> Result<Option<f64>> {
     if device.driver().kind() == DriverKind::Sim {
         return Ok(None);
@@ -71,7 +71,7 @@ pub fn link_bandwidth(device: &Device, pool: &MemoryPool, pinned: &PinnedPool) -
     Ok(fastest(&marks)?.map(|seconds| LINK_BYTES as f64 / seconds))
 }
 
-/// The shortest time between two marks, in seconds; nothing if there is none that is longer than no time.
+/// Shortest time between two marks in seconds; `None` if it is not positive.
 fn fastest(marks: &[TimeMark]) -> Result<Option<f64>> {
     let mut best = f64::INFINITY;
     for pair in marks.windows(2) {

@@ -1,9 +1,9 @@
-//! What events and waits cost: the driver's own calls, and the layer's, which makes some of them needless.
+//! Cost of events and waits: the driver's own calls, and this crate's, which elide some of them.
 //!
 //!   driver   event create + destroy · record · stream wait · query          one call each
-//!   layer    record · wait · wait that is implied already · query           as many as they need, from 0
+//!   layer    record · wait · wait that is implied already · query           as many calls as needed, from 0
 //!
-//! Samples    of 32 in a row each: one alone is as short as reading the clock.
+//! Samples    of 32 operations in a row: a single one is as short as reading the clock.
 
 use std::panic::Location;
 use std::time::Instant;
@@ -15,16 +15,16 @@ use crate::driver::{Driver, EventFlags, StreamHandle};
 use crate::error::{DriverError, Result};
 use crate::stream::Stream;
 
-/// Operations of one sample.
+/// Operations per sample.
 const IN_A_ROW: u64 = 32;
 
-/// One operation.
+/// Cost of one operation.
 #[derive(Clone, PartialEq, Debug)]
 pub struct EventFigure {
     pub operation: &'static str,
     pub operations: u64,
     pub driver_calls_per_operation: f64,
-    /// Of one operation; nothing on the simulated device.
+    /// Time per operation; `None` on the simulated device.
     pub time: Option<Summary>,
 }
 
@@ -35,7 +35,7 @@ struct Gauge<'a> {
 }
 
 impl Gauge<'_> {
-    /// Samples `one`, of whose driver calls `empty` are submissions of nothing.
+    /// Samples `one`, of whose driver calls `empty` are empty submissions.
     fn layer(&self, operation: &'static str, empty: u64, mut one: impl FnMut() -> Result<()>) -> Result<EventFigure> {
         let (mut samples, mut calls) = (Samples::default(), 0);
         for _ in 0..self.rows {
@@ -54,7 +54,7 @@ impl Gauge<'_> {
         Ok(EventFigure { operation, operations, driver_calls_per_operation, time: samples.summary() })
     }
 
-    /// The same for `one` call of the driver, on a stream.
+    /// Samples `one` call of the driver, on a stream.
     fn driver(
         &self,
         operation: &'static str,
@@ -81,7 +81,7 @@ impl Gauge<'_> {
     }
 }
 
-/// All of them.
+/// Figures of all operations.
 pub(super) fn figures(device: &Device, timed: bool) -> Result<Vec<EventFigure>> {
     let gauge = Gauge { device, timed, rows: if timed { 100 } else { 2 } };
     let (first, second) = (Stream::new(device)?, Stream::new(device)?);
@@ -106,7 +106,7 @@ pub(super) fn figures(device: &Device, timed: bool) -> Result<Vec<EventFigure>> 
     let mut figures = raw?;
     destroyed?;
 
-    // A submission of nothing: a stream counts it, and so has something new to record. It is in the time.
+    // An empty submission gives the stream new work to record an event behind. Its time is included.
     let nothing = |on: &Stream| on.submit(|_, _| Ok(())).map(|_| ());
     figures.push(gauge.layer("layer: event record", 1, || {
         nothing(&first)?;

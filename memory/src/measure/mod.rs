@@ -1,15 +1,15 @@
-//! Compares strategies of allocation on one device: what each costs, and how much memory it holds.
+//! Compares allocation strategies on one device: their cost, and the memory they hold.
 //!
-//!   pattern × case × subject      loop · 16 MiB · caching      streams · 8 streams · cuda_async      reuse · … · all off
+//!   pattern × case × subject      loop · 16 MiB · caching     streams · 8 streams · cuda_async     reuse · … · all off
 //!     round 1   subject a: fresh, warmed up, measured ─ subject b: … ─ subject c
-//!     round 2   subject b ─ subject c ─ subject a          each round begins with another one
+//!     round 2   subject b ─ subject c ─ subject a          each round begins with another subject
 //!
-//! Peak       from the first warm-up: what a fresh resource takes. Looking at it is in no other figure.
-//! Time       of the calls on the host, by the host's clock, on a real device. The simulated device has counts alone:
-//!            they depend on the seed and nothing else.
-//! Budget     passes share it, and one that is late is cut short: its figures are per step, and it says so.
-//! Short      an allocation that finds no memory is a failure that is counted; the pattern goes on.
-//! After      every resource is dropped when its turn ends, and has given everything back.
+//! Peak       from the first warm-up: the footprint of a fresh resource. Reading it is excluded from all other figures.
+//! Time       of the calls on the host, by the host's clock, on a real device. The simulated device has only counts,
+//!            which depend on nothing but the seed.
+//! Budget     shared by all passes; a late pass is cut short: its figures are per step, and it is marked as cut.
+//! Short      an allocation that finds no memory counts as a failure; the pattern continues.
+//! After      every resource is dropped when its turn ends, and has freed everything.
 
 mod bandwidth;
 mod events;
@@ -37,7 +37,7 @@ use pattern::{Meter, Rig};
 
 macro_rules! patterns {
     ($($(#[doc = $doc:literal])* $pattern:ident = $name:literal)*) => {
-        /// What is measured.
+        /// Allocation pattern to measure.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         pub enum Pattern {
             $($(#[doc = $doc])* $pattern,)*
@@ -52,7 +52,7 @@ macro_rules! patterns {
                 }
             }
 
-            /// What it does, for people.
+            /// Description of the pattern for people.
             pub fn claim(self) -> &'static str {
                 match self {
                     $(Pattern::$pattern => concat!($($doc),*).trim_ascii(),)*
@@ -91,7 +91,7 @@ impl FromStr for Pattern {
     type Err = String;
 
     /// # Errors
-    /// The names there are.
+    /// If the name is unknown: the valid names.
     fn from_str(name: &str) -> Result<Self, String> {
         let found = Pattern::ALL.into_iter().find(|pattern| pattern.name() == name);
         found.ok_or_else(|| {
@@ -101,14 +101,14 @@ impl FromStr for Pattern {
     }
 }
 
-/// What to measure, and how long.
+/// Options of a measurement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MeasureOptions {
     pub strategies: Vec<Strategy>,
     pub patterns: Vec<Pattern>,
-    /// Measured passes of each cell on a real device; the simulated one needs a single one.
+    /// Measured passes of each cell on a real device; the simulated device needs one.
     pub rounds: u32,
-    /// All passes together take about this long, on a real device.
+    /// Approximate total time of all passes on a real device.
     pub budget: Duration,
     pub seed: u64,
 }
@@ -125,36 +125,36 @@ impl Default for MeasureOptions {
     }
 }
 
-/// One resource in one case of a pattern.
+/// Results of one resource in one case of a pattern.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Cell {
     pub pattern: Pattern,
     pub case: String,
     pub subject: String,
     pub rounds: u32,
-    /// A lap of the loop or of all streams, a call of the random pattern, a query.
+    /// Number of steps: laps of the loop or of all streams, calls of the random pattern, queries.
     pub steps: u64,
     pub allocations: u64,
     pub frees: u64,
-    /// Allocations that found no memory, in all passes.
+    /// Allocations that found no memory, over all passes.
     pub failures: u64,
     pub driver_calls: u64,
     pub host_waits: u64,
     pub peak: Footprint,
-    /// Nothing on the simulated device.
+    /// `None` on the simulated device.
     pub allocate: Option<Summary>,
     pub free: Option<Summary>,
     pub step: Option<Summary>,
-    /// The median step of each round.
+    /// Median step of each round.
     pub round_medians_ns: Vec<u64>,
-    /// A measured pass ran out of its time: there are fewer steps than planned.
+    /// A measured pass exceeded its time: there are fewer steps than planned.
     pub cut: bool,
-    /// The pass that the peak is of ran out of its time.
+    /// The pass that the peak was measured in exceeded its time.
     pub peak_cut: bool,
-    /// Its step (on the simulated device: its driver calls) as a multiple of the strategy's in the same case.
+    /// Cost per step (on the simulated device: driver calls) relative to the `cuda` strategy in the same case.
     pub against_cuda: Option<f64>,
     pub against_cuda_async: Option<f64>,
-    /// Why there are no figures, or not all.
+    /// Reason for missing figures.
     pub problem: Option<String>,
 }
 
@@ -175,15 +175,15 @@ impl Cell {
 /// All figures of a run.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Measurements {
-    /// False on the simulated device: counts alone.
+    /// False on the simulated device: only counts.
     pub timed: bool,
-    /// What reading the clock takes; it is in the time of every call. Nothing on the simulated device.
+    /// Time of reading the clock, which is included in every call. `None` on the simulated device.
     pub clock: Option<Summary>,
     pub cells: Vec<Cell>,
     pub events: Vec<EventFigure>,
 }
 
-/// What is compared inside a case.
+/// Subject of comparison within a case.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Subject {
     Strategy(Strategy),
@@ -218,7 +218,7 @@ struct Case {
 }
 
 impl Case {
-    /// How much of the time one pass may have: what holds much at once takes long to get there.
+    /// Relative share of the time budget for one pass: patterns that hold much memory take longer to reach their peak.
     fn share(&self) -> u32 {
         match self.work {
             Work::Random { .. } => 12,
@@ -228,7 +228,7 @@ impl Case {
     }
 }
 
-/// How large things are: by the memory of the device, and small where every byte is simulated.
+/// Sizes of the patterns: by the memory of the device, and small where every byte is simulated.
 struct Scale {
     timed: bool,
     free: u64,
@@ -270,7 +270,7 @@ impl Scale {
             Pattern::Reuse => vec![Work::Streams { streams: 4, bytes, laps: laps / 2 }],
             Pattern::Random => {
                 let (most, cap) = match self.timed {
-                    // RMM's: up to 1 GiB, and 16,000 MiB at once; less where the device is small.
+                    // RMM's sizes: up to 1 GiB, and 16,000 MiB at once; less on a small device.
                     true => (GIB as u64, (16_000 << 20).min(self.free / 6)),
                     false => (256 << 10, (16 << 20).min(self.free / 6)),
                 };
@@ -311,17 +311,17 @@ impl Scale {
     }
 }
 
-/// What `cuda_async` is among the thresholds, and among the policies.
+/// Labels of the threshold and of the policy that match `cuda_async`.
 const KEPT: &str = "threshold max";
 const TUNED: &str = "events + opportunistic";
 
-/// Policies are compared by their variance, too, which takes more passes.
+/// Rounds of the reuse pattern, whose comparison includes the variance and needs more passes.
 const REUSE_ROUNDS: u32 = 20;
 
-/// Measures what `options` ask for, and shows each cell to `seen` as it is done.
+/// Measures according to `options`, and passes each finished cell to `seen`.
 ///
 /// # Errors
-/// A lost device. What one strategy cannot do is a problem of its cells.
+/// If the device is lost. Failures of a single strategy are recorded as problems of its cells.
 pub fn measure(device: &Device, options: &MeasureOptions, mut seen: impl FnMut(&Cell)) -> Result<Measurements> {
     let timed = device.driver().kind() == DriverKind::Cuda;
     let info = device.memory_info()?;
@@ -371,7 +371,7 @@ fn compare(cells: &mut [Cell], timed: bool) {
         let cell = cells.iter().find(|cell| subjects.contains(&cell.subject.as_str()))?;
         cell.cost(timed).filter(|cost| *cost > 0.0)
     };
-    // Where pools of the driver's are compared with each other, one of them is what cuda_async is.
+    // In comparisons of the driver's pools, one of the pools equals cuda_async.
     let (cuda, cuda_async) = (cost(&[Strategy::Cuda.name()]), cost(&[Strategy::CudaAsync.name(), KEPT, TUNED]));
     for cell in cells {
         let against = |base: Option<f64>| Some(cell.cost(timed)? / base?);
@@ -384,12 +384,12 @@ struct Run<'a> {
     rig: Rig,
     timed: bool,
     ends: Instant,
-    /// Of the time until then: what the passes that are still to come have.
+    /// Shares of the remaining time that unfinished passes have.
     shares_left: u32,
 }
 
 impl Run<'_> {
-    /// When the next pass is late; passes that were quick leave their time to the others.
+    /// Deadline of the next pass; time that quick passes leave is shared by the others.
     fn deadline(&mut self, share: u32) -> Option<Instant> {
         let left = self.shares_left.max(share);
         self.shares_left = left - share;
@@ -426,12 +426,12 @@ impl Run<'_> {
         Ok(cells)
     }
 
-    /// One round of one subject.
+    /// Runs one round of one subject.
     fn turn(&mut self, case: &Case, subject: Subject, cell: &mut Cell, meter: &mut Meter) -> Result<()> {
         let resource = subject.create(self.device)?;
         let done = self.passes(case, &resource, cell, meter);
         drop(resource);
-        // What the resource gave back is the next one's to take.
+        // Memory freed by this resource must be available to the next one.
         done.and(self.device.synchronize())
     }
 

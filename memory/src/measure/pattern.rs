@@ -1,13 +1,13 @@
-//! Patterns of allocation: what programs do to an allocator, in small.
+//! Allocation patterns: small models of how programs use an allocator.
 //!
-//!   loop       one stream: allocate, write, free, wait for the stream; again
+//!   loop       one stream: allocate, write, free, wait for the stream; repeat
 //!   streams    n streams: allocate, write, hand over to the next stream, which reads and frees
-//!   random     sizes and lifetimes by chance: of 100 calls 73 allocate, the rest free something, below a cap
+//!   random     random sizes and lifetimes: 73 of 100 calls allocate, the rest free a block, below a cap
 //!   query      the log of three TPC-H queries, replayed
 //!   sizes      one stream: allocate and free without a wait in between, for one size
 //!
-//! Same       the work of a pass depends on the plan and the seed alone, unless a deadline ends it.
-//! After      S0's and S3's loop of a hundred; RMM's `random_allocations` and `multi_stream_allocations`.
+//! Fixed      the work of a pass depends only on the plan and the seed, unless a deadline ends it.
+//! Origin     the loop of a hundred of S0 and S3; RMM's `random_allocations` and `multi_stream_allocations`.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -25,18 +25,18 @@ use crate::resource::{CudaMemoryResource, DeviceMemoryResource, RawAllocation};
 use crate::stream::Stream;
 use crate::units::ByteSize;
 
-/// Bytes that a pattern writes of what it allocates: it stands for a kernel, and its own time is not the point.
+/// Bytes that a pattern writes per allocation, in place of a kernel whose own time is irrelevant.
 const WRITTEN_BYTES: usize = 256;
 
-/// Of a hundred calls this many allocate, as in RMM's benchmark.
+/// Percentage of calls that allocate, as in RMM's benchmark.
 const ALLOCATE_PERCENT: u64 = 73;
 
-/// The log of TPC-H's queries 1, 6 and 18 at scale 0.01 on the simulated device, made by
+/// Log of TPC-H's queries 1, 6 and 18 at scale 0.01 on the simulated device, recorded with
 /// `millpond run tpch --data DIR --query 1,6,18 --device sim --set millpond.batch_rows=8192 --memory-log query.csv`
-/// over what `millpond gen tpch --scale 0.01 --out DIR` writes.
+/// over the data that `millpond gen tpch --scale 0.01 --out DIR` writes.
 const QUERY: &str = include_str!("query.csv");
 
-/// A pattern with its numbers.
+/// A pattern with its parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Work {
     Loop { bytes: usize, laps: u32 },
@@ -61,23 +61,23 @@ impl fmt::Display for Work {
     }
 }
 
-/// What a pass measures.
+/// Measurements of a pass.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Meter {
-    /// Without it no clock is read.
+    /// If false, no clock is read.
     pub(super) timed: bool,
     pub(super) deadline: Option<Instant>,
-    /// The peak, where it is watched.
+    /// The peak, if it is tracked.
     pub(super) peak: Option<Footprint>,
     pub(super) allocate: Samples,
     pub(super) free: Samples,
-    /// The pattern's own unit: a lap of the loop, a call, a query.
+    /// Times of the pattern's own unit: a lap of the loop, a call, a query.
     pub(super) step: Samples,
     pub(super) steps: u64,
     pub(super) allocations: u64,
     pub(super) frees: u64,
     pub(super) failures: u64,
-    /// It was late.
+    /// The deadline has passed.
     pub(super) cut: bool,
 }
 
@@ -102,7 +102,7 @@ impl Meter {
         self.failures += other.failures;
     }
 
-    /// `None` when there is no memory.
+    /// Returns `None` when there is no memory.
     fn allocate(
         &mut self,
         bytes: usize,
@@ -119,7 +119,7 @@ impl Meter {
             Ok(raw) => {
                 self.allocations += 1;
                 if let Some(Err(error)) = self.peak.as_mut().map(|peak| peak.note(from)) {
-                    // Nobody else has the bytes.
+                    // The bytes are not used yet.
                     from.deallocate(raw, on, Location::caller())?;
                     return Err(error);
                 }
@@ -155,7 +155,7 @@ pub(super) fn nanos(started: Instant) -> u64 {
     u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What the patterns run on: streams that are made once, since a device keeps its streams.
+/// Device and streams of the patterns. Streams are created once, because a device keeps its streams.
 pub(super) struct Rig {
     device: Device,
     streams: Vec<Stream>,
@@ -180,7 +180,7 @@ impl Rig {
         })
     }
 
-    /// Makes what `work` needs beside memory of a resource.
+    /// Creates the streams that `work` needs.
     pub(super) fn prepare(&mut self, work: Work) -> Result<()> {
         let wanted = match work {
             Work::Streams { streams, .. } => streams.max(1),
@@ -210,7 +210,7 @@ impl Rig {
         }
     }
 
-    /// One pass of `work`. Everything it allocates is free again at its end, and has finished.
+    /// Runs one pass of `work`. At its end everything it allocated is freed, and all work has finished.
     pub(super) fn pass(
         &mut self,
         work: Work,
@@ -384,7 +384,7 @@ impl Drop for Rig {
     }
 }
 
-/// Numbers by chance, the same for the same seed (SplitMix64).
+/// Pseudorandom numbers, equal for equal seeds (SplitMix64).
 struct Chance(u64);
 
 impl Chance {
@@ -407,7 +407,7 @@ mod tests {
 
     #[test]
     fn chance_is_splitmix() {
-        // The first numbers of SplitMix64 from seed 0, from its reference.
+        // First outputs of SplitMix64 for seed 0, from its reference implementation.
         let mut chance = Chance(0);
         assert_eq!([chance.next(), chance.next()], [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4]);
         assert!((0..1000).all(|_| chance.below(7) < 7));

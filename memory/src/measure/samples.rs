@@ -1,21 +1,21 @@
-//! What is said of many measurements: the middle, the worst of a hundred, the best.
+//! Summary statistics of many measurements: median, 99th percentile and minimum.
 //!
-//!   [ 900, 1000, 1100, 52000 ] ns → least 900, median 1000, p99 52000
+//!   [ 900, 1000, 1100, 52000 ] ns → minimum 900, median 1000, p99 52000
 //!
-//! Ranks      the nearest: every figure is one that was measured.
+//! Ranks      nearest rank: every figure is a measured one.
 
-/// Nanoseconds, as they were measured.
+/// Samples in nanoseconds, in the order of measurement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Samples(Vec<u64>);
 
-/// What is said of them.
+/// Summary of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
     pub count: u64,
     pub min_ns: u64,
     pub median_ns: u64,
     pub p99_ns: u64,
-    /// Half of the samples are at most this far from the median.
+    /// Median absolute deviation: half of the samples are within this distance of the median.
     pub deviation_ns: u64,
 }
 
@@ -40,7 +40,7 @@ impl Samples {
         self.0.len()
     }
 
-    /// `None` of no samples.
+    /// `None` if there are no samples.
     pub fn summary(&self) -> Option<Summary> {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
@@ -57,7 +57,7 @@ impl Samples {
     }
 }
 
-/// The least of `sorted` that `percent` of them do not exceed.
+/// Nearest-rank percentile of `sorted`.
 fn rank(sorted: &[u64], percent: usize) -> Option<u64> {
     let at = (sorted.len() * percent).div_ceil(100).max(1) - 1;
     sorted.get(at).copied()

@@ -1,12 +1,14 @@
-//! Raw pinned host bytes, safe to reach from both sides of a copy.
+//! Raw pinned host bytes, with safe access from both sides of a copy.
 //!
 //!   host  ── read() / write() ──►  HostBlock  ◄── copy_in() / copy_out() ──  simulated device
 //!                                     ▲
-//!                                     └── the CUDA device copies behind our back, so `PinnedBuffer` lends no bytes then
+//!                                     └── the CUDA device copies by itself: meanwhile `PinnedBuffer` lends no bytes
 //!
-//! Threads    one lock says who is in: host guards refuse copies and copies refuse host guards, so bytes never race.
-//! Words      a block is either bytes or, after `claim_words`, atomic 32-bit words that a device stores and a host polls.
-//! Memory     in-process blocks, page-locked or not, free themselves; blocks from CUDA are freed by the driver's `host_free`.
+//! Threads    one lock tracks access: host guards exclude copies and copies exclude host guards, so bytes never race.
+//! Words      a block is either bytes or, after `claim_words`, atomic 32-bit words that a device stores and a host
+//!            polls.
+//! Memory     in-process blocks, page-locked or not, free themselves; blocks from CUDA are freed by the driver's
+//!            `host_free`.
 
 use std::alloc::Layout;
 use std::fmt;
@@ -18,14 +20,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::driver::HostKind;
 use crate::error::{MemoryError, Result};
 
-/// Alignment of in-process blocks; page-locked memory has a page.
+/// Alignment in bytes of in-process blocks; page-locked memory is page-aligned.
 const ALIGNMENT: usize = 4096;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// So many host readers.
+    /// Number of host readers.
     Bytes {
         readers: u32,
     },
@@ -35,14 +37,14 @@ enum State {
 
 #[derive(Clone, Copy)]
 enum Origin {
-    /// Of this process; on the simulated device it counts as page-locked.
+    /// Memory of this process; it counts as page-locked on the simulated device.
     Process(Layout),
-    /// Of this process, and not page-locked.
+    /// Memory of this process that is not page-locked.
     Pageable(Layout),
     Driver,
 }
 
-/// A piece of pinned host memory.
+/// A block of pinned host memory.
 pub struct HostBlock {
     id: u64,
     ptr: NonNull<u8>,
@@ -52,13 +54,13 @@ pub struct HostBlock {
     state: Mutex<State>,
 }
 
-// SAFETY: bytes are reached only under `state` (shared for readers, exclusive for writers and copies), or as atomics.
+// SAFETY: bytes are accessed only under `state` (shared for readers, exclusive for writers and copies), or as atomics.
 unsafe impl Send for HostBlock {}
 // SAFETY: as above.
 unsafe impl Sync for HostBlock {}
 
 impl HostBlock {
-    /// Memory of this process, zeroed; freed with the last reference. For the simulated device.
+    /// Zeroed memory of this process, freed with the last reference. For the simulated device.
     pub fn in_process(len: usize, kind: HostKind) -> Arc<HostBlock> {
         let layout = Layout::from_size_align(len.max(1), ALIGNMENT).expect("a length in memory fits a layout");
         // SAFETY: the layout's size is at least 1.
@@ -67,7 +69,7 @@ impl HostBlock {
         Arc::new(Self::with(ptr, len, kind, Origin::Process(layout)))
     }
 
-    /// Ordinary memory of this process, zeroed; freed with the last reference. `None` if there is none.
+    /// Zeroed ordinary memory of this process, freed with the last reference. `None` if the allocation fails.
     pub fn pageable(len: usize, kind: HostKind) -> Option<Arc<HostBlock>> {
         let layout = Layout::from_size_align(len.max(1), ALIGNMENT).ok()?;
         // SAFETY: the layout's size is at least 1.
@@ -75,11 +77,11 @@ impl HostBlock {
         Some(Arc::new(Self::with(ptr, len, kind, Origin::Pageable(layout))))
     }
 
-    /// Memory that a driver page-locked and will unlock in `host_free`.
+    /// Memory that a driver page-locked and unlocks in `host_free`.
     ///
     /// # Safety
     /// `ptr` points to `len` initialised bytes, aligned to 4, that stay valid until `host_free`, after which no caller
-    /// reaches the block any more.
+    /// accesses the block.
     pub unsafe fn from_driver(ptr: NonNull<u8>, len: usize, kind: HostKind) -> Arc<HostBlock> {
         Arc::new(Self::with(ptr, len, kind, Origin::Driver))
     }
@@ -89,7 +91,7 @@ impl HostBlock {
         HostBlock { id, ptr, len, kind, origin, state: Mutex::new(State::Bytes { readers: 0 }) }
     }
 
-    /// Never reused.
+    /// ID of the block; never reused.
     pub fn id(&self) -> u64 {
         self.id
     }
@@ -106,12 +108,12 @@ impl HostBlock {
         self.kind
     }
 
-    /// False for ordinary memory: the driver moves such bytes through memory of its own, and its copies wait for that.
+    /// False for ordinary memory: the driver copies it through its own staging memory, and such copies block.
     pub fn is_page_locked(&self) -> bool {
         !matches!(self.origin, Origin::Pageable(_))
     }
 
-    /// The address, for a driver that copies by itself.
+    /// Address for a driver that performs copies itself.
     pub fn address(&self) -> u64 {
         self.ptr.as_ptr() as u64
     }
@@ -120,7 +122,7 @@ impl HostBlock {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lends the bytes for reading. Refused while they are being written.
+    /// Lends the bytes for reading. Refused during a write.
     pub fn read(&self) -> Result<HostReadGuard<'_>> {
         self.read_prefix(self.len)
     }
@@ -136,7 +138,7 @@ impl HostBlock {
         Ok(HostReadGuard { block: self, len })
     }
 
-    /// Lends the bytes for writing. Refused while anyone else has them.
+    /// Lends the bytes for writing. Refused while any other guard or copy uses them.
     pub fn write(&self) -> Result<HostWriteGuard<'_>> {
         self.write_prefix(self.len)
     }
@@ -154,10 +156,10 @@ impl HostBlock {
         Ok(HostWriteGuard { block: self, len })
     }
 
-    /// Lends the bytes for reading as long as what is given back lives.
+    /// Lends the bytes for reading as long as the returned block lives.
     pub fn freeze(self: &Arc<Self>) -> Result<FrozenBlock> {
         let guard = self.read()?;
-        // The reader that the guard has counted is the frozen block's from now on.
+        // The frozen block takes over the reader count of the guard.
         std::mem::forget(guard);
         Ok(FrozenBlock(Arc::clone(self)))
     }
@@ -169,33 +171,34 @@ impl HostBlock {
         }
     }
 
-    /// Stores `bytes` at `offset`, as a copy from a device does.
+    /// Writes `bytes` at `offset`, as a copy from a device does.
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<()> {
         self.check(offset, bytes.len())?;
         let state = self.state();
         if *state != (State::Bytes { readers: 0 }) {
             return Err(MemoryError::HostBusy("a guard holds it while a copy writes it"));
         }
-        // SAFETY: the range was checked, and `state` is held: no guard is out, and none can be made meanwhile.
+        // SAFETY: the range was checked, and `state` is held: no guard exists, and none can be created meanwhile.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.ptr.as_ptr().add(offset), bytes.len()) };
         drop(state);
         Ok(())
     }
 
-    /// Loads from `offset`, as a copy to a device does.
+    /// Reads from `offset`, as a copy to a device does.
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
         self.check(offset, bytes.len())?;
         let state = self.state();
         if !matches!(*state, State::Bytes { .. }) {
             return Err(MemoryError::HostBusy("a guard writes it while a copy reads it"));
         }
-        // SAFETY: the range was checked, and `state` is held: no writing guard is out, and none can be made meanwhile.
+        // SAFETY: the range was checked, and `state` is held: no writing guard exists, and none can be created
+        // meanwhile.
         unsafe { std::ptr::copy_nonoverlapping(self.ptr.as_ptr().add(offset), bytes.as_mut_ptr(), bytes.len()) };
         drop(state);
         Ok(())
     }
 
-    /// Turns the block into atomic words, for good.
+    /// Converts the block to atomic words, permanently.
     pub fn claim_words(&self) -> Result<()> {
         let mut state = self.state();
         match *state {
@@ -210,11 +213,11 @@ impl HostBlock {
         if !offset.is_multiple_of(4) || *self.state() != State::Words {
             return Err(MemoryError::HostBusy("it holds bytes, not words"));
         }
-        // SAFETY: in range, aligned, and a block of words (which it stays) is reached only as atomics.
+        // SAFETY: in range, aligned, and a block of words (which it stays) is accessed only as atomics.
         Ok(unsafe { AtomicU32::from_ptr(self.ptr.as_ptr().add(offset).cast()) })
     }
 
-    /// Stores a word, with everything before it visible to who loads it.
+    /// Stores a word with release ordering: earlier writes are visible to a thread that loads it.
     pub fn store_word(&self, offset: usize, value: u32) -> Result<()> {
         self.word(offset)?.store(value, Ordering::Release);
         Ok(())
@@ -228,7 +231,7 @@ impl HostBlock {
 impl Drop for HostBlock {
     fn drop(&mut self) {
         if let Origin::Process(layout) | Origin::Pageable(layout) = self.origin {
-            // SAFETY: allocated with this layout in `in_process` or `pageable`, and nobody is left to reach it.
+            // SAFETY: allocated with this layout in `in_process` or `pageable`, and no reference is left.
             unsafe { std::alloc::dealloc(self.ptr.as_ptr(), layout) };
         }
     }
@@ -270,7 +273,7 @@ impl HostSpan {
         self.len == 0
     }
 
-    /// Where it begins, for a driver that copies by itself.
+    /// Address of its start, for a driver that performs copies itself.
     pub fn address(&self) -> u64 {
         self.block.address() + self.offset as u64
     }
@@ -285,7 +288,7 @@ pub struct HostReadGuard<'a> {
 impl Deref for HostReadGuard<'_> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: `len` initialised bytes; writers are kept out while a reader is counted.
+        // SAFETY: `len` initialised bytes; writers are excluded while a reader is counted.
         unsafe { std::slice::from_raw_parts(self.block.ptr.as_ptr(), self.len) }
     }
 }
@@ -298,13 +301,13 @@ impl Drop for HostReadGuard<'_> {
     }
 }
 
-/// A block whose bytes are read, and by nobody written.
+/// A block whose bytes are read-only while it lives.
 pub struct FrozenBlock(Arc<HostBlock>);
 
 impl Deref for FrozenBlock {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: initialised bytes; writers are kept out while this reader is counted.
+        // SAFETY: initialised bytes; writers are excluded while this reader is counted.
         unsafe { std::slice::from_raw_parts(self.0.ptr.as_ptr(), self.0.len) }
     }
 }
@@ -326,7 +329,7 @@ pub struct HostWriteGuard<'a> {
 impl Deref for HostWriteGuard<'_> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: `len` initialised bytes, and this guard is the only way in.
+        // SAFETY: `len` initialised bytes, and this guard is the only access.
         unsafe { std::slice::from_raw_parts(self.block.ptr.as_ptr(), self.len) }
     }
 }

@@ -1,27 +1,28 @@
-//! How much page-locked memory a process takes by default: as much as the machine can spare.
+//! Default limit of page-locked memory per process, by the machine's memory.
 //!
 //! ```text
-//!   1 GiB     a quarter of memory (of the machine, or of the control group)     memlock      the least of these
-//!   └──────────────── never below 256 MiB, as long as a quarter of memory is as much ───┘
+//!   1 GiB     a quarter of memory (of the machine, or of the control group)     memlock      the minimum of these
+//!   └──────────────── at least 256 MiB, if a quarter of memory is at least that much ────┘
 //! ```
 //!
-//! Memlock    `ulimit -l` is what the administrator says a process may lock. NVIDIA's driver 580 does not ask: it page-locked
-//!            4 GiB for a user without privileges under a limit of 64 KiB (H200). So it lowers the default and is no reason to
-//!            copy in crumbs.
-//! Unknown    what cannot be read does not count.
+//! Memlock    `ulimit -l` is the administrator's limit on locked memory. NVIDIA's driver 580 does not check it: it
+//!            page-locked 4 GiB for an unprivileged user under a limit of 64 KiB (H200). So it lowers the default, but
+//!            not so far that copies become tiny.
+//! Unknown    values that cannot be read are ignored.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::units::ByteSize;
 
-/// What no machine is asked for more than.
+/// Maximum default limit on any machine.
 const MOST: ByteSize = ByteSize::gib(1);
 
-/// What a low memlock does not go below: four feeders' extents of 16 MiB, each with the next one begun.
+/// Minimum that a low memlock can lower the default to: four feeders' extents of 16 MiB, each with the next one
+/// started.
 const LEAST: ByteSize = ByteSize::mib(256);
 
-/// What the system says about memory, where it does.
+/// Memory figures of the system, where they are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Machine {
     memory: Option<u64>,
@@ -29,13 +30,13 @@ struct Machine {
     memlock: Option<u64>,
 }
 
-/// The most page-locked memory that a pool holds by default here.
+/// Default limit of page-locked memory for a pool on this machine.
 pub(super) fn default_limit() -> ByteSize {
     Machine::ask(Path::new("/")).limit()
 }
 
 impl Machine {
-    /// Asks the system whose files lie under `root`.
+    /// Reads the system files below `root`.
     fn ask(root: &Path) -> Self {
         let read = |path: &str| fs::read_to_string(root.join(path)).ok();
         Machine {
@@ -59,14 +60,14 @@ fn total_memory(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// `Max locked memory         8388608              8388608              bytes`: the first number counts, unless it is
-/// `unlimited`.
+/// `Max locked memory         8388608              8388608              bytes`: the first number is the limit, unless
+/// it is `unlimited`.
 fn locked_memory(limits: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// The least limit of the process's control group and of those around it. Inside a container its own group is the root.
+/// Minimum limit of the process's control group and its ancestors. Inside a container its own group is the root.
 fn group_limit(root: &Path, groups: &str) -> Option<u64> {
     let limits = groups.lines().filter_map(|line| {
         let (_, rest) = line.split_once(':')?;
@@ -78,7 +79,7 @@ fn group_limit(root: &Path, groups: &str) -> Option<u64> {
         };
         let tree = root.join(tree);
         let inner: PathBuf = tree.join(group.trim_start_matches('/'));
-        // A group of the host is not there under this name inside a container: then the tree's root is it.
+        // Inside a container the host's group path does not exist: then only the tree's root has a limit.
         let folders = inner.ancestors().take_while(|folder| folder.starts_with(&tree));
         folders.filter_map(|folder| fs::read_to_string(folder.join(file)).ok()?.trim().parse::<u64>().ok()).min()
     });
@@ -139,7 +140,7 @@ mod tests {
         assert_eq!(Machine::ask(&root).group, Some(3000));
         write("sys/fs/cgroup/user/job/memory.max", "2000\n");
         assert_eq!(Machine::ask(&root).group, Some(2000));
-        // The names of the host say nothing inside a container.
+        // Inside a container the host's paths do not exist.
         write("proc/self/cgroup", "0::/../elsewhere\n");
         write("sys/fs/cgroup/memory.max", "5000\n");
         assert_eq!(Machine::ask(&root).group, Some(5000));

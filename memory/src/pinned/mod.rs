@@ -1,4 +1,4 @@
-//! Pinned host memory: what copies to and from a device go through.
+//! Pinned host memory, the staging memory of copies to and from a device.
 //!
 //! ```text
 //!   pool.take(Upload, n).await ─► PinnedBuffer ─ write() ─► copy_to_device ─► Pending<PinnedBuffer>
@@ -6,17 +6,19 @@
 //!        └──────────────────────────────┴─── once the device is past its copies ──┘
 //! ```
 //!
-//! Kinds      upload memory is write-combined: the host writes it in order and never reads it; download memory is cached, and is what
-//!            bytes are read into that the host looks at before they go up: frozen, they are shared by all who read.
-//! Bound      page-locked memory is taken from the system for good, so the pool holds at most its limit; `take` waits its
-//!            turn, `take_now` refuses. Buffers of up to 64 KiB (descriptors, results) are always given. By default the limit
-//!            follows the machine (`limit`).
-//! Refused    where the system locks no more pages, free blocks of all classes go back and it is asked again; then the buffer is
-//!            of ordinary memory, whose copies are slow and block their caller, but are right. Such a buffer is not kept.
-//! Reuse      by size class, four to a doubling, and of up to twice the size; a buffer comes back only when every copy from or
-//!            into it has finished.
-//! Streams    used by a second stream, that stream first waits for the first, so one event speaks for all of them.
-//! Lost       what is in flight on a lost device is never used again: a late write must not land in other data.
+//! Kinds      upload memory is write-combined: the host writes it sequentially and never reads it. Download memory is
+//!            cached; it also holds bytes that the host reads before their upload: frozen, they are shared by all
+//!            readers.
+//! Bound      page-locked memory is not returned to the system, so the pool holds at most its limit; `take` waits its
+//!            turn, `take_now` refuses. Buffers of up to 64 KiB (descriptors, results) are always served. The default
+//!            limit depends on the machine (`limit`).
+//! Refused    if the system locks no more pages, free blocks of all classes are freed and the request is repeated; if
+//!            that fails, the buffer uses ordinary memory, whose copies are correct but slow and blocking. Such a
+//!            buffer is not kept.
+//! Reuse      by size class, four per doubling; a block may be up to twice as large. A buffer returns to the pool only
+//!            when all its copies have finished.
+//! Streams    before a second stream uses a buffer, it waits for the first, so one event covers all uses.
+//! Lost       blocks in flight on a lost device are never reused: a late write must not overwrite other data.
 
 #[expect(unsafe_code, reason = "the one place where raw host memory becomes slices and words")]
 mod block;
@@ -45,13 +47,14 @@ use crate::recorder::{self, InStep, Submission, WorkKind};
 use crate::stream::Stream;
 use crate::units::ByteSize;
 
-/// The smallest class, a page.
+/// Smallest class in bytes: a page.
 const SMALLEST: usize = 4096;
 
-/// Up to here a buffer is given even beyond the limit: whoever holds the limit may need it to go on.
+/// Size in bytes up to which a buffer is served even beyond the limit: a caller that holds the limit may need it to
+/// proceed.
 const ALWAYS_GIVEN: usize = 64 << 10;
 
-/// The class of `len`: a power of two, or that and one, two or three quarters of it.
+/// Size class of `len`: a power of two, or a power of two plus one, two or three quarters of it.
 fn class_of(len: usize) -> Option<usize> {
     if len <= SMALLEST {
         return Some(SMALLEST);
@@ -66,7 +69,7 @@ pub struct PinnedPoolBuilder {
 }
 
 impl PinnedPoolBuilder {
-    /// The most page-locked memory the pool holds, small buffers aside.
+    /// Maximum page-locked memory of the pool, small buffers aside.
     pub fn max_bytes(mut self, limit: ByteSize) -> Self {
         self.limit = limit;
         self
@@ -81,11 +84,11 @@ impl PinnedPoolBuilder {
 #[derive(Default)]
 struct PoolState {
     free: HashMap<(HostKind, usize), Vec<Arc<HostBlock>>>,
-    /// Page-locked blocks of a class, lent or free, and those being made.
+    /// Number of page-locked blocks per class: lent, free, or being allocated.
     blocks: HashMap<(HostKind, usize), usize>,
-    /// Page-locked, lent or free.
+    /// Page-locked bytes, lent or free.
     held: u64,
-    /// Lent, or in flight.
+    /// Bytes lent or in flight.
     lent: u64,
     waiting: Vec<Waker>,
     hits: u64,
@@ -94,7 +97,7 @@ struct PoolState {
 }
 
 impl PoolState {
-    /// A block of the class comes, or goes.
+    /// Counts an added or removed block of the class.
     fn count(&mut self, kind: HostKind, class: usize, more: isize) {
         let blocks = self.blocks.entry((kind, class)).or_default();
         *blocks = blocks.saturating_add_signed(more);
@@ -102,7 +105,7 @@ impl PoolState {
         self.held = if more > 0 { self.held + bytes } else { self.held - bytes };
     }
 
-    /// A free block of the class, or else the smallest of up to twice its size.
+    /// A free block of the class, else the smallest larger one of up to twice its size.
     fn free_block(&mut self, kind: HostKind, class: usize, limit: ByteSize) -> Option<Arc<HostBlock>> {
         if let Some(block) = self.free.get_mut(&(kind, class)).and_then(Vec::pop) {
             return Some(block);
@@ -131,7 +134,7 @@ impl PoolInner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A block of the class, free or new; `None` if there is no room for it now.
+    /// A block of the class, free or new; `None` if the limit leaves no space now.
     fn lend(&self, kind: HostKind, class: usize, site: Site) -> Result<Option<Arc<HostBlock>>> {
         self.device.alive()?;
         let bytes = class as u64;
@@ -146,7 +149,7 @@ impl PoolInner {
             if state.lent + bytes > self.limit.as_u64() {
                 return Ok(None);
             }
-            // There is room once free blocks of other classes are given back, largest first.
+            // Free blocks of other classes are freed, largest first, until the block fits.
             while state.held + bytes > self.limit.as_u64() {
                 let largest = state.free.iter().filter(|(_, blocks)| !blocks.is_empty());
                 let Some(key) = largest.max_by_key(|((_, class), _)| *class).map(|(key, _)| *key) else { break };
@@ -176,8 +179,8 @@ impl PoolInner {
         }
     }
 
-    /// Makes a free block of the class, unless there are `count` of it or no room for another; false then, or where the system locks no
-    /// more pages.
+    /// Allocates a free block of the class. Returns false if there are `count` of it, if the limit leaves no space, or
+    /// if the system locks no more pages.
     fn prepare(&self, kind: HostKind, class: usize, count: usize, site: Site) -> Result<bool> {
         self.device.alive()?;
         {
@@ -206,12 +209,13 @@ impl PoolInner {
         Ok(true)
     }
 
-    /// Frees blocks that are out of the lists.
+    /// Frees blocks that were removed from the lists.
     fn give_back(&self, blocks: Vec<Arc<HostBlock>>, site: Site) -> Result<()> {
         blocks.iter().try_for_each(|block| self.device.check(self.device.driver().host_free(block, site)))
     }
 
-    /// A new block: page-locked if the system lets us, after free ones have gone back if need be, else of ordinary memory.
+    /// Allocates a block: page-locked if the system permits, if necessary after freeing free blocks, else ordinary
+    /// memory.
     fn make(&self, kind: HostKind, class: usize, site: Site) -> Result<Arc<HostBlock>> {
         let (driver, device) = (self.device.driver(), self.device.id());
         let len = NonZeroUsize::new(class).expect("no class is empty");
@@ -238,13 +242,13 @@ impl PoolInner {
         pageable.map_err(|_| MemoryError::PinnedRefused { wanted: ByteSize::from(class), refused: refused.to_string() })
     }
 
-    /// Takes back a block that no copy uses any more.
+    /// Returns a block that no copy uses any more.
     fn recycle(&self, block: Arc<HostBlock>) {
         let mut ordinary = None;
         let mut state = self.state();
         state.lent -= block.len() as u64;
         if self.device.is_lost() {
-            // Nobody knows what the device still writes: the block stays out of use, and the memory stays valid.
+            // The device may still write to the block: it is not reused, and its memory stays valid.
             std::mem::forget(block);
         } else if block.is_page_locked() {
             state.free.entry((block.kind(), block.len())).or_default().push(block);
@@ -262,7 +266,7 @@ impl PoolInner {
     }
 }
 
-/// True if the system has no more memory to lock, or locks no more of it for us.
+/// True if the system has no more memory to lock, or refuses to lock more for this process.
 fn is_refusal(error: &MemoryError) -> bool {
     let code = error.driver_code();
     !error.is_device_lost() && matches!(code, Some(DriverCode::OUT_OF_MEMORY | DriverCode::OPERATING_SYSTEM))
@@ -281,17 +285,17 @@ impl Drop for PoolInner {
     }
 }
 
-/// What a pool of pinned memory holds.
+/// Statistics of a pinned pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PinnedStatistics {
-    /// Page-locked, lent or free.
+    /// Page-locked bytes, lent or free.
     pub held: ByteSize,
-    /// Lent, or dropped and still in flight.
+    /// Bytes lent, or dropped and still in flight.
     pub lent: ByteSize,
-    /// Buffers given from what was free, and newly page-locked.
+    /// Buffers served from free blocks, and newly allocated ones.
     pub hits: u64,
     pub misses: u64,
-    /// Those of the latter that are of ordinary memory, for want of page-locked memory.
+    /// New buffers that use ordinary memory, for lack of page-locked memory.
     pub pageable: u64,
 }
 
@@ -306,8 +310,8 @@ impl PinnedPool {
         PinnedPoolBuilder { device: device.clone(), limit: Self::default_max_bytes() }
     }
 
-    /// What a pool holds at most unless it is told otherwise: 1 GiB, a quarter of the memory of the machine or of the process's
-    /// control group, or the limit of locked memory (that one down to 256 MiB), whichever is least.
+    /// Default maximum of a pool: the minimum of 1 GiB, a quarter of the memory of the machine or of the process's
+    /// control group, and the limit of locked memory (counted as at least 256 MiB).
     pub fn default_max_bytes() -> ByteSize {
         limit::default_limit()
     }
@@ -327,18 +331,18 @@ impl PinnedPool {
         }
     }
 
-    /// Makes one free block for buffers of `len` bytes ahead of those who ask for it; false if there are `count` such blocks, lent ones
-    /// included, if there is no room, or if the system locks no more pages.
+    /// Allocates one free block for buffers of `len` bytes in advance. Returns false if there are `count` such blocks,
+    /// lent ones included, if the limit leaves no space, or if the system locks no more pages.
     ///
     /// # Errors
-    /// The driver's.
+    /// Errors of the driver.
     #[track_caller]
     pub fn prepare(&self, kind: HostKind, len: usize, count: usize) -> Result<bool> {
         let class = class_of(len).ok_or_else(|| self.exhausted(len))?;
         self.inner.prepare(kind, class, count, Location::caller())
     }
 
-    /// A buffer of `len` bytes, or an error if there is no room for it now.
+    /// Returns a buffer of `len` bytes, or an error if the limit leaves no space now.
     ///
     /// # Errors
     /// [`MemoryError::PinnedExhausted`]
@@ -350,7 +354,7 @@ impl PinnedPool {
         }
     }
 
-    /// A buffer of `len` bytes, as soon as there is room for it.
+    /// Returns a buffer of `len` bytes as soon as the limit permits.
     ///
     /// # Errors
     /// [`MemoryError::PinnedExhausted`] if it is larger than the limit.
@@ -378,7 +382,7 @@ impl fmt::Debug for PinnedPool {
     }
 }
 
-/// Ends in a buffer when there is room for it.
+/// Resolves to a buffer once the limit permits.
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct TakePinned {
     pool: PinnedPool,
@@ -386,7 +390,7 @@ pub struct TakePinned {
     len: usize,
     site: Site,
     waited: bool,
-    /// While it waits on a path.
+    /// Set while it waits on a path.
     step: Option<InStep>,
 }
 
@@ -399,7 +403,7 @@ impl Future for TakePinned {
             Some(class) if class <= ALWAYS_GIVEN || class as u64 <= inner.limit.as_u64() => {}
             _ => return Poll::Ready(Err(self.pool.exhausted(self.len))),
         }
-        // Enlisted before looking, so that a buffer coming back in between wakes us.
+        // Registered before the check, so that a buffer returned in between wakes this task.
         inner.state().waiting.push(context.waker().clone());
         match self.pool.try_take(self.kind, self.len, self.site) {
             Ok(Some(buffer)) => Poll::Ready(Ok(buffer)),
@@ -416,13 +420,13 @@ impl Future for TakePinned {
     }
 }
 
-/// Pinned host memory with one owner. Goes back to its pool when dropped, once the device is past it.
+/// Pinned host memory with one owner. Returns to its pool when dropped, once the device is past it.
 pub struct PinnedBuffer {
     /// `None` only while it is dropped.
     block: Option<Arc<HostBlock>>,
     len: usize,
     pool: Arc<PoolInner>,
-    /// The newest copy, on a stream that waited for the earlier ones.
+    /// Newest copy, on a stream that waited for the earlier ones.
     last: Option<(Stream, Position)>,
 }
 
@@ -460,7 +464,7 @@ impl PinnedBuffer {
     /// Lends the bytes for reading.
     ///
     /// # Errors
-    /// [`MemoryError::HostBusy`] while a copy into them runs.
+    /// [`MemoryError::HostBusy`] during a copy into them.
     #[track_caller]
     pub fn read(&self) -> Result<HostReadGuard<'_>> {
         self.host_access(Access::Read, Location::caller())?;
@@ -470,7 +474,7 @@ impl PinnedBuffer {
     /// Lends the bytes for writing.
     ///
     /// # Errors
-    /// [`MemoryError::HostBusy`] while a copy from or into them runs.
+    /// [`MemoryError::HostBusy`] during a copy from or into them.
     #[track_caller]
     pub fn write(&mut self) -> Result<HostWriteGuard<'_>> {
         self.host_access(Access::ReadWrite, Location::caller())?;
@@ -486,7 +490,7 @@ impl PinnedBuffer {
         Ok(())
     }
 
-    /// True if the device is known to be past every copy.
+    /// True if the device is known to be past all copies.
     pub fn is_idle(&self) -> Result<bool> {
         match &self.last {
             None => Ok(true),
@@ -495,7 +499,7 @@ impl PinnedBuffer {
         }
     }
 
-    /// Copies all of it to `to`. The buffer comes back when the copy has finished.
+    /// Copies the whole buffer to `to`. Returns the buffer when the copy has finished.
     ///
     /// # Errors
     /// [`MemoryError::Range`] if the lengths differ.
@@ -505,7 +509,7 @@ impl PinnedBuffer {
         self.idle()
     }
 
-    /// Copies all of `from` into it. The buffer comes back, filled, when the copy has finished.
+    /// Copies all of `from` into the buffer. Returns the filled buffer when the copy has finished.
     ///
     /// # Errors
     /// [`MemoryError::Range`] if the lengths differ.
@@ -515,19 +519,19 @@ impl PinnedBuffer {
         self.idle()
     }
 
-    /// Copies part of it to `to`; more copies may follow, and `idle` or a drop ends them.
+    /// Copies a part of the buffer to `to`; more copies may follow until `idle` or a drop.
     #[track_caller]
     pub fn enqueue_to_device(&mut self, range: Range<usize>, to: &DeviceView, stream: &Stream) -> Result<()> {
         self.enqueue(Direction::Up, range, to, stream, Location::caller())
     }
 
-    /// Copies `from` into part of it; more copies may follow, and `idle` or a drop ends them.
+    /// Copies `from` into a part of the buffer; more copies may follow until `idle` or a drop.
     #[track_caller]
     pub fn enqueue_to_host(&mut self, range: Range<usize>, from: &DeviceView, stream: &Stream) -> Result<()> {
         self.enqueue(Direction::Down, range, from, stream, Location::caller())
     }
 
-    /// Makes what is submitted to `stream` from now on run after every copy: who waits for that has waited for these, too.
+    /// Orders later work of `stream` after all copies, so that a wait for that work includes them.
     #[track_caller]
     pub fn goes_before(&self, stream: &Stream) -> Result<()> {
         if let Some((_, position)) = &self.last {
@@ -536,7 +540,7 @@ impl PinnedBuffer {
         Ok(())
     }
 
-    /// The buffer, when every copy has finished.
+    /// Returns the buffer when all copies have finished.
     #[track_caller]
     pub fn idle(self) -> Result<Pending<PinnedBuffer>> {
         let Some((stream, position)) = &self.last else { return Ok(Pending::ready(self)) };
@@ -576,7 +580,7 @@ impl PinnedBuffer {
         };
         let mut guard = UseGuard::take(device, access, stream, site)?;
         if !self.block().is_page_locked() {
-            // The driver waits for the stream before such a copy. Waited for here, the wait has its limit.
+            // The driver waits for the stream before such a copy. Waiting here first applies the time limit.
             let position = stream.position();
             if position.seq() > 0 && !stream.device().host_is_after(position) {
                 let event = stream.event_behind(position)?;
@@ -628,7 +632,7 @@ impl Drop for Returning {
     }
 }
 
-/// Pinned host memory that many read, and that goes up in pieces meanwhile.
+/// Pinned host memory that several readers share while parts of it are uploaded.
 pub struct PinnedBytes {
     bytes: FrozenBlock,
     buffer: Mutex<PinnedBuffer>,
@@ -636,10 +640,10 @@ pub struct PinnedBytes {
 }
 
 impl PinnedBuffer {
-    /// Ends writing. Nothing is copied into it from now on.
+    /// Ends writing: no more copies into the buffer.
     ///
     /// # Errors
-    /// [`MemoryError::HostBusy`] while a copy from or into it runs.
+    /// [`MemoryError::HostBusy`] during a copy from or into it.
     #[track_caller]
     pub fn freeze(self) -> Result<PinnedBytes> {
         self.host_access(Access::Read, Location::caller())?;
@@ -649,7 +653,7 @@ impl PinnedBuffer {
 }
 
 impl PinnedBytes {
-    /// Copies part of it to `to`; it may be dropped before the copy has finished.
+    /// Copies a part to `to`; the buffer may be dropped before the copy has finished.
     ///
     /// # Errors
     /// [`MemoryError::Range`] if the lengths differ.
@@ -683,9 +687,9 @@ impl Drop for PinnedBuffer {
         match stream.event_behind(position) {
             // Dropped at once: the poller keeps the block until the device is past it.
             Ok(event) => drop(Pending::behind(event, returning)),
-            // `recycle` keeps the blocks of a lost device out of use.
+            // `recycle` retires the blocks of a lost device.
             Err(error) if error.is_device_lost() => {}
-            // Without an event the host waits instead; a copy whose end cannot be seen keeps its block.
+            // Without an event the host waits instead; if the end of a copy cannot be detected, its block is leaked.
             Err(error) => match stream.device().wait_without_event(position) {
                 Ok(()) => {}
                 Err(lost) if lost.is_device_lost() => {}
@@ -705,8 +709,8 @@ impl fmt::Debug for PinnedBuffer {
 }
 
 impl DeviceBuffer {
-    /// Allocates and fills with `bytes`, through pinned memory that goes back by itself. For small things: large columns
-    /// are written into pinned memory by whoever makes them.
+    /// Allocates a buffer and fills it with `bytes`, through pinned memory that is returned automatically. For small
+    /// data: producers of large columns write to pinned memory directly.
     #[track_caller]
     pub fn upload(bytes: &[u8], stream: &Stream, pool: &MemoryPool, pinned: &PinnedPool) -> Result<Self> {
         let buffer = DeviceBuffer::new(bytes.len(), stream, pool)?;
@@ -716,7 +720,7 @@ impl DeviceBuffer {
 }
 
 impl DeviceView {
-    /// Overwrites the view with `bytes`, through pinned memory that goes back by itself.
+    /// Overwrites the view with `bytes`, through pinned memory that is returned automatically.
     #[track_caller]
     pub fn upload_from(&self, bytes: &[u8], stream: &Stream, pinned: &PinnedPool) -> Result<()> {
         let mut staging = pinned.take_now(HostKind::Upload, bytes.len())?;
@@ -724,13 +728,13 @@ impl DeviceView {
         staging.enqueue_to_device(0..bytes.len(), self, stream)
     }
 
-    /// Copies the view home, into pinned memory.
+    /// Copies the view to pinned host memory.
     #[track_caller]
     pub fn download(&self, stream: &Stream, pinned: &PinnedPool) -> Result<Pending<PinnedBuffer>> {
         pinned.take_now(HostKind::Download, self.len())?.copy_to_host(self, stream)
     }
 
-    /// Copies the view home, into ordinary memory in the end.
+    /// Copies the view to ordinary host memory, through pinned memory.
     #[track_caller]
     pub fn download_vec(&self, stream: &Stream, pinned: &PinnedPool) -> Result<Pending<Vec<u8>>> {
         Ok(self.download(stream, pinned)?.and_then(|buffer| Ok(buffer.read()?.to_vec())))

@@ -1,9 +1,9 @@
-//! Makes a pool: everything that can be refused is refused here, with the rule.
+//! Builds a pool: all invalid settings are refused here, with the rule.
 //!
-//!   MemoryPool::builder(&device) ─ limit ─ strategy | resource ─ log ─┐
-//!                                 └ driver_pool · location · max_size · export · release_threshold · reuse · prime ─► build
+//!   builder(&device) ─ limit ─ strategy | resource ─ log ─┐
+//!                     └ driver_pool · location · max_size · export · release_threshold · reuse · prime ─► build
 //!
-//! Properties   of the second line are those of the driver's pool: they need `Strategy::CudaAsync`, which is the default.
+//! Properties   in the second line belong to the driver's pool: they need `Strategy::CudaAsync`, which is the default.
 
 use std::panic::Location as CodeLocation;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub struct MemoryPoolBuilder {
     limit: Option<ByteSize>,
     options: CudaAsyncOptions,
     prime: ByteSize,
-    /// `None` is the default, where the device can.
+    /// `None` is the default strategy that the device supports.
     strategy: Option<Strategy>,
     resource: Option<Arc<dyn DeviceMemoryResource>>,
     log: Option<Arc<MemoryLog>>,
@@ -47,77 +47,77 @@ impl MemoryPoolBuilder {
         }
     }
 
-    /// The most the pool hands out at once. By default three quarters of what is free on the device now.
+    /// Maximum bytes handed out at once. Default: three quarters of the device's free memory at this time.
     pub fn limit(mut self, limit: ByteSize) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// Where the memory comes from; `cuda_async` by default, and `cuda` on a device without pools. The properties of the driver's pool are those of `cuda_async`; the other strategies
-    /// come with their own.
+    /// Source of the memory; `cuda_async` by default, and `cuda` on a device without pools. The properties of the
+    /// driver's pool apply to `cuda_async`; the other strategies have their own.
     pub fn strategy(mut self, strategy: Strategy) -> Self {
         self.strategy = Some(strategy);
         self
     }
 
-    /// Takes the memory from `resource`: a strategy with options of its own, or one inside adaptors.
+    /// Allocates from `resource`: a strategy with specific options, or one inside adaptors.
     pub fn resource(mut self, resource: Arc<dyn DeviceMemoryResource>) -> Self {
         self.resource = Some(resource);
         self
     }
 
-    /// Logs what is allocated and freed, and what the device's streams do with it.
+    /// Logs allocations and frees, and their uses on the device's streams.
     pub fn log(mut self, log: Arc<MemoryLog>) -> Self {
         self.log = Some(log);
         self
     }
 
-    /// Takes the memory from the device's default or current pool, which the rest of the process shares.
+    /// Allocates from the device's default or current pool, which the rest of the process shares.
     pub fn driver_pool(mut self, pool: DriverPool) -> Self {
         self.options.pool = pool;
         self
     }
 
-    /// Where the memory lies. A pool on the host is open to the device.
+    /// Location of the memory. A pool on the host is accessible to the device.
     pub fn location(mut self, location: Location) -> Self {
         self.options.location = location;
         self
     }
 
-    /// The most that the driver lets the pool hold. It fails before the holders of spare memory are asked: `limit` does not.
+    /// Driver's maximum for the pool. Reaching it fails without calling the holders of spare memory, unlike `limit`.
     pub fn max_size(mut self, max: MaxSize) -> Self {
         self.options.max = max;
         self
     }
 
-    /// Lets the pool be shared with other processes. It never gives memory back then.
+    /// Allows other processes to share the pool. It then never frees memory to the device.
     pub fn export(mut self, types: HandleTypes) -> Self {
         self.options.handle_types = types;
         self
     }
 
-    /// What the pool keeps unused at a synchronisation: everything, by default. A shared pool's is raised only where nobody
-    /// has set it yet, and by default left alone.
+    /// Unused memory that the pool keeps at a synchronization: all of it by default. A shared pool's threshold is
+    /// raised only if it is not set yet, and unchanged by default.
     pub fn release_threshold(mut self, threshold: ReleaseThreshold) -> Self {
         self.options.threshold = Some(threshold);
         self
     }
 
-    /// When memory freed on one stream serves another. By default without internal dependencies, so that plans repeat; a
-    /// shared pool's is left alone.
+    /// Conditions under which memory freed on one stream serves another. Default: no internal dependencies, so that
+    /// plans repeat; a shared pool's policy is unchanged.
     pub fn reuse(mut self, reuse: ReusePolicy) -> Self {
         self.options.reuse = Some(reuse);
         self
     }
 
-    /// Takes so many bytes from the device now, so that the first queries need not. Waits for them once.
+    /// Allocates this many bytes from the device in advance, so that the first queries need not. Waits for them once.
     pub fn prime(mut self, bytes: ByteSize) -> Self {
         self.prime = bytes;
         self
     }
 
     /// # Errors
-    /// [`MemoryError::PoolRule`] for what CUDA's pools do not do, or what the driver says.
+    /// [`MemoryError::PoolRule`] for settings that CUDA's pools do not support; errors of the driver.
     pub fn build(self) -> Result<MemoryPool> {
         let limit = self.the_limit()?;
         let strategy = self.the_strategy();
@@ -166,7 +166,8 @@ impl MemoryPoolBuilder {
         Ok(MemoryPool::from_parts(self.device, resource, driver_pool, limit))
     }
 
-    /// A device without pools (a virtual GPU may lack them) is used without, where nobody asked for one.
+    /// Falls back to a strategy without pools on a device without them (such as some virtual GPUs), unless a pool was
+    /// requested.
     fn the_strategy(&self) -> Strategy {
         if let Some(strategy) = self.strategy {
             return strategy;
@@ -197,7 +198,7 @@ impl MemoryPoolBuilder {
     }
 }
 
-/// Takes `bytes` from the device and frees them into the pool.
+/// Allocates `bytes` from the device and frees them into the pool.
 fn prime(device: &Device, resource: &dyn DeviceMemoryResource, bytes: ByteSize) -> Result<()> {
     let len = usize::try_from(bytes.as_u64()).unwrap_or(usize::MAX);
     let Some(len) = std::num::NonZeroUsize::new(len) else { return Ok(()) };

@@ -1,33 +1,34 @@
-//! What a pool of the driver's is made with, and what it is told and asked afterwards.
+//! Properties and attributes of the driver's pools.
 //!
-//!   properties   fixed when it is made    where it lies · its maximum · what it can be exported by
-//!   attributes   settable at any time     release threshold · three policies of reuse
-//!                only to be read          reserved and used bytes, now and at most
+//!   properties   fixed at creation         location · maximum size · handle types for export
+//!   attributes   settable at any time      release threshold · three reuse policies
+//!                read-only                 reserved and used bytes, current and maximum
 //!
-//! Own, default, current   a pool of our own takes every property. The device's default pool is shared with whatever else is
-//!                         in the process: it takes none, and its threshold is raised only where nobody has.
+//! Own, default, current   a pool created here takes all properties. The device's default pool is shared with all
+//!                         other code of the process: it takes no properties, and its threshold is raised only if
+//!                         it is not set yet.
 
 use crate::units::ByteSize;
 
-/// How much unused memory the driver's pool keeps at a synchronisation.
+/// Unused memory that the driver's pool keeps at a synchronization.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub enum ReleaseThreshold {
-    /// Everything: memory goes back only by `trim_to`.
+    /// All: memory is freed only by `trim_to`.
     #[default]
     Max,
     Bytes(ByteSize),
-    /// A share, from 0 to 1, of the pool's maximum, or of the device's memory where it has none.
+    /// A fraction, from 0 to 1, of the pool's maximum, or of the device's memory if it has no maximum.
     Fraction(f64),
-    /// What the driver starts with, 0 so far: every synchronisation may give everything back.
+    /// The driver's initial value, currently 0: every synchronization may free everything.
     DriverDefault,
 }
 
-/// When the driver's pool may reuse what one stream freed for another.
+/// Conditions under which the driver's pool may reuse memory freed by another stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReusePolicy {
-    /// When an event chain orders the free before the allocation.
+    /// If events order the free before the allocation.
     pub follow_event_dependencies: bool,
-    /// When the freeing stream has in fact passed the free. Addresses then vary from run to run.
+    /// If the freeing stream has already passed the free. Addresses then vary between runs.
     pub opportunistic: bool,
     /// By making the allocating stream wait for the freeing one.
     pub internal_dependencies: bool,
@@ -39,46 +40,46 @@ impl Default for ReusePolicy {
     }
 }
 
-/// The driver's own view of its pool.
+/// The driver's attributes of its pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PoolAttributes {
     pub release_threshold: ByteSize,
     pub reuse: ReusePolicy,
     pub reserved_current: ByteSize,
     pub reserved_high: ByteSize,
-    /// Includes frees that the device has not come to yet.
+    /// Includes frees that the device has not reached yet.
     pub used_current: ByteSize,
     pub used_high: ByteSize,
 }
 
-/// The most that the driver lets the pool hold. The pool's `limit` comes before it, and asks the holders of spare memory.
+/// Driver's maximum size of the pool. The pool's own `limit` is checked first, and calls the holders of spare memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum MaxSize {
-    /// The memory of its place.
+    /// All memory of its location.
     #[default]
     Unlimited,
     Bytes(ByteSize),
 }
 
-/// Where the memory of a pool lies.
+/// Location of a pool's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Location {
-    /// In the memory of the device.
+    /// In device memory.
     #[default]
     Device,
-    /// On a NUMA node of the host, open to the device.
+    /// On a NUMA node of the host, accessible to the device.
     HostNuma(u32),
 }
 
-/// Which of the driver's pools.
+/// Selects one of the driver's pools.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DriverPool {
-    /// One that nobody else has.
+    /// A pool used only here.
     #[default]
     Own,
-    /// The one that every device has, shared with whatever else is in the process.
+    /// The default pool of the device, shared with all other code of the process.
     DeviceDefault,
-    /// Whichever is the device's current pool at each allocation.
+    /// The device's current pool at each allocation.
     DeviceCurrent,
 }
 

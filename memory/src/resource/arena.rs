@@ -4,13 +4,13 @@
 //!   mark ────────────────────┘                                      reset(mark): c and d must be free by now
 //!   freed on T: the position of the free stays with the chunk; what S allocates there next comes after it
 //!
-//! For        queries: what they allocate goes up together and comes down together. A buffer that outlives the others keeps
-//!            what lies below it in its chunk.
+//! For        queries: what they allocate goes up together and comes down together. A buffer that outlives the others
+//!            keeps what lies below it in its chunk.
 //! Not        RMM's arena resource, which is a best-fit allocator with superblocks.
-//! Growth     a chunk at a time, from any resource (the driver's pool by default); `trim` gives empty chunks back, and so
-//!            does the end of a query, in stream order: the next one may run on other streams.
-//! Threads    a lock per stream, held across waits (which do not block) and never across growth; one more, for reading, to
-//!            find the arena of what is freed.
+//! Growth     a chunk at a time, from any resource (the driver's pool by default); `trim` gives empty chunks back, and
+//!            so does the end of a query, in stream order: the next one may run on other streams.
+//! Threads    a lock per stream, held across waits (which do not block) and never across growth; one more, for reading,
+//!            to find the arena of what is freed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroUsize;

@@ -5,8 +5,8 @@
 //!             one slab of about a MiB at a time ───┘
 //!
 //! For        queries that make thousands of small allocations, where a driver call each is what they wait for.
-//! Order      a slot keeps the position of its free. Another stream takes it if it is ordered after that already; with a wait,
-//!            only when there is no memory for a new slab.
+//! Order      a slot keeps the position of its free. Another stream takes it if it is ordered after that already; with
+//!            a wait, only when there is no memory for a new slab.
 //! Threads    a lock per bin, held for list work only.
 
 use std::collections::HashMap;

@@ -6,8 +6,8 @@
 //!      │                      device, T waits for it on the device. The host does not wait
 //!      └─ merged              with a neighbour of S; with one of another stream once both positions have passed
 //!
-//! Sizes      up to 1 MiB from small segments, up to 10 MiB from large ones, more from a segment of its own. Large blocks are
-//!            split only where more than 1 MiB is left.
+//! Sizes      up to 1 MiB from small segments, up to 10 MiB from large ones, more from a segment of its own. Large
+//!            blocks are split only where more than 1 MiB is left.
 //! Growth     a segment at a time, from any resource (`cuda` by default); give-back above the release threshold.
 //! Threads    one lock, held for list work only, never across a call of the resource below or a wait.
 //! Invariants those of the free list (`check`), and: every segment is held once.

@@ -1,10 +1,11 @@
 //! The driver's stream-ordered pool: `cudaMallocAsync`, from a pool of our own or from one that others have, too.
 //!
-//! Pool       an own one by default: raising the threshold of the device's default pool would change other libraries in the
-//!            process. A shared pool is taken as it is, and not destroyed.
+//! Pool       an own one by default: raising the threshold of the device's default pool would change other libraries in
+//!            the process. A shared pool is taken as it is, and not destroyed.
 //! Reuse      the driver's three policies; internal dependencies are off in an own pool, so that plans repeat.
 //! Kept       everything, by default: CUDA's own threshold of 0 gives memory back at every synchronisation.
-//! Host       a pool on a NUMA node of the host lets only the host in until it is told: it is opened to the device at once.
+//! Host       a pool on a NUMA node of the host lets only the host in until it is told: it is opened to the device at
+//!            once.
 
 use std::num::NonZeroUsize;
 
@@ -112,7 +113,8 @@ impl CudaAsyncMemoryResource {
         Ok(resource)
     }
 
-    /// A pool as the driver makes it: it gives memory back at every synchronisation, and reuses it by all three policies.
+    /// A pool as the driver makes it: it gives memory back at every synchronisation, and reuses it by all three
+    /// policies.
     pub fn untuned(device: &Device) -> Result<Self> {
         Self::check_support(device)?;
         let resource = Self::create("cuda_async_default", device, &CudaAsyncOptions::default())?;
@@ -261,7 +263,7 @@ impl CudaAsyncMemoryResource {
         })
     }
 
-    /// A threshold that is still the driver's 0 becomes this; another one is somebody's, and stays.
+    /// Sets the threshold if it is still the driver's 0; a value set by other code stays.
     fn raise_shared_threshold(&self, threshold: ReleaseThreshold) -> Result<bool> {
         let Some(bytes) = self.resolve(threshold)? else { return Ok(true) };
         if self.get(PoolAttribute::ReleaseThreshold)? != 0 {

@@ -9,7 +9,8 @@
 //!
 //! Pure       no driver, no lock, no clock: whether a position has passed is the caller's to say.
 //! Lists      one per (whose order, kind of segment), by length and address: best fit in logarithmic time.
-//! Invariants segments are tiled exactly by blocks · free blocks and lists agree · bytes live + bytes free = bytes held.
+//! Invariants segments are tiled exactly by blocks · free blocks and lists agree · bytes live + bytes free = bytes
+//! held.
 //!            check() asserts all three.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -8,8 +8,8 @@
 //!                               ├── arena                 a bump per stream
 //!                               └── binning               small sizes from slabs, the rest from the driver's pool
 //!
-//! Order      a resource hands memory out, and takes it back, in the order of a stream. Whoever keeps freed memory keeps
-//!            the position of its free, and lets another stream have it only after a wait for that position.
+//! Order      a resource allocates and frees memory in the order of a stream. A resource that caches freed memory
+//!            stores the position of the free; another stream reuses the memory only after a wait for that position.
 //! Sizes      a suballocator rounds up to 256 bytes; what it hands out says the bytes that were asked for.
 //! Limits     and counts are the pool's, or those of an adaptor (`adaptor`), around any resource.
 
@@ -89,8 +89,8 @@ pub trait DeviceMemoryResource: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Gives about `want` bytes that are cached and unused back to the device, and says how many went. Never waits: what the
-    /// driver has not seen finish stays. For a pool that is short of memory next to this one.
+    /// Returns about `want` cached, unused bytes to the device, and returns the number of bytes released. Never waits:
+    /// memory whose free the driver has not seen finish is kept. For another pool that is short of memory.
     fn reclaim(&self, want: ByteSize) -> Result<ByteSize> {
         let _ = want;
         Ok(ByteSize::ZERO)
@@ -135,7 +135,7 @@ struct Released {
     after: Vec<Position>,
 }
 
-/// Gives `raw` back to `upstream`, on a stream that is behind everything in `after`: `home`, if that is nothing.
+/// Returns `raw` to `upstream`, on a stream that is ordered after everything in `after`: `home` if `after` is empty.
 fn give_back(
     upstream: &dyn DeviceMemoryResource,
     raw: RawAllocation,

@@ -1,11 +1,11 @@
-//! One group of views: on the device, in host memory, or between.
+//! One group of views: on the device, in host memory, or moving.
 //!
 //!   Resident ─ spill ─► Moving ─► Spilled ─ get ─► Moving ─► Resident(held by 1)
 //!      ▲  no host memory │  ▲                        │ out of memory
 //!      └─────────────────┘  └──────── Spilled ◄──────┘
 //!
-//! Bytes      what the views cover, merged; not the gaps between them, which nobody may have written.
-//! Back       each buffer returns as one that begins where its first view began, down to a multiple of 256.
+//! Bytes      covered by the views, merged; not the gaps between them, which may be uninitialized.
+//! Restore    each buffer returns as one that begins where its first view began, rounded down to a multiple of 256.
 
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -22,7 +22,7 @@ use crate::governor::{Participant, Request, Reservation};
 use crate::stream::Stream;
 use crate::units::ByteSize;
 
-/// A view that is away: which buffer, and where in it. Empty ones need no buffer.
+/// A spilled view: its buffer, and its range there. Empty views need no buffer.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     buffer: usize,
@@ -30,11 +30,11 @@ struct Place {
     end: usize,
 }
 
-/// What a group looks like when it is away.
+/// Layout of a spilled group.
 struct Layout {
-    /// Length of each buffer when it is back.
+    /// Length of each buffer after the restore.
     buffers: Vec<usize>,
-    /// Bytes that move: buffer and range in it, one after the other in host memory.
+    /// Ranges to move: buffer and byte range, stored consecutively in host memory.
     moves: Vec<Place>,
     views: Vec<Option<Place>>,
 }
@@ -84,7 +84,7 @@ impl Layout {
         self.moves.iter().map(|place| place.end - place.start).sum()
     }
 
-    /// Where in host memory `bytes` bytes of view `view` are, from `from` on.
+    /// Host offset of `bytes` bytes of view `view`, starting at `from`.
     fn place_of(&self, view: usize, from: usize, bytes: usize) -> Option<usize> {
         let place = (*self.views.get(view)?)?;
         let start = place.start.checked_add(from)?;
@@ -93,7 +93,7 @@ impl Layout {
         }
         let mut at = 0;
         for moved in &self.moves {
-            // A view lies in one move, whole.
+            // A view is contained in a single move.
             if moved.buffer == place.buffer && moved.start <= place.start && place.end <= moved.end {
                 return Some(at + start - moved.start);
             }
@@ -111,7 +111,7 @@ impl Layout {
 struct Away {
     layout: Layout,
     room: Room,
-    /// The promise of the host memory it takes.
+    /// Reservation of the host memory it uses.
     _host: Option<Reservation>,
 }
 
@@ -125,7 +125,7 @@ enum State {
         since: Site,
     },
     Spilled(Box<Away>),
-    /// Taken out by `into_parts`.
+    /// Taken by `into_parts`.
     Gone,
 }
 
@@ -144,7 +144,8 @@ struct Inner {
     last_used: u64,
     /// Device bytes when it is resident.
     bytes: u64,
-    /// Whom the device bytes are promised to, if a governor is asked; and the promise, while they are there.
+    /// Participant that the device bytes are reserved for, if there is a governor; and the reservation, while they
+    /// exist.
     participant: Option<Participant>,
     reservation: Option<Reservation>,
 }
@@ -158,7 +159,7 @@ fn device_bytes(views: &[DeviceView]) -> u64 {
     buffers.values().sum()
 }
 
-/// True if nobody else keeps the buffers alive.
+/// True if only `views` keep the buffers alive.
 fn alone(views: &[DeviceView]) -> bool {
     let mut own: BTreeMap<u64, usize> = BTreeMap::new();
     for view in views {
@@ -224,7 +225,7 @@ impl Group {
         self.moved.notify_all();
     }
 
-    /// Takes the views out if they may leave.
+    /// Takes the views if they can be spilled.
     fn begin_spill(&self, site: Site) -> Option<Vec<DeviceView>> {
         let mut inner = self.inner();
         match &mut inner.state {
@@ -237,7 +238,8 @@ impl Group {
         }
     }
 
-    /// Copies to the host, and frees the device bytes behind the copies. Zero if it may not leave, or has nowhere to go.
+    /// Copies to the host, and frees the device bytes behind the copies. Zero if it cannot be spilled, or if host
+    /// memory is full.
     #[track_caller]
     pub(super) fn spill_now(&self) -> Result<ByteSize> {
         let device = self.spiller.pool.device();
@@ -252,7 +254,7 @@ impl Group {
         };
         let bytes = device_bytes(&views);
         let (pinned, plain) = (away.room.pinned_bytes(), away.room.plain_bytes());
-        // The frees go to the stream of the newest use, which is the copies'.
+        // The frees run on the stream of the newest use, which is that of the copies.
         drop(views);
         let reservation = {
             let mut inner = self.inner();
@@ -298,7 +300,7 @@ impl Group {
         Ok(Some(Away { layout, room, _host: host }))
     }
 
-    /// The views on the device, and one more who holds them there.
+    /// Returns the views on the device, and adds a holder that keeps them there.
     pub(super) fn get(&self, stream: &Stream, site: Site) -> Result<Vec<DeviceView>> {
         let device = self.spiller.pool.device();
         if stream.device() != device {
@@ -377,7 +379,7 @@ impl Group {
         Ok((views.collect::<Result<_>>()?, reservation))
     }
 
-    /// Copies the bytes of view `view` from `from` on to `to`, if the group is in host memory; false if it is not.
+    /// Copies the bytes of view `view`, starting at `from`, to `to` if the group is in host memory; false if it is not.
     pub(super) fn read_away(&self, view: usize, from: usize, to: &mut [u8], site: Site) -> Result<bool> {
         let away = {
             let mut inner = self.inner();
@@ -399,7 +401,7 @@ impl Group {
         read.map(|()| true)
     }
 
-    /// One holder less.
+    /// Removes a holder.
     pub(super) fn release(&self) {
         let free = {
             let mut inner = self.inner();
@@ -412,7 +414,7 @@ impl Group {
         }
     }
 
-    /// Leaves the group to whoever took its views.
+    /// Dissolves the group after its views were taken out.
     pub(super) fn dissolve(&self) -> Option<Reservation> {
         let mut inner = self.inner();
         let state = std::mem::replace(&mut inner.state, State::Gone);

@@ -1,16 +1,17 @@
-//! Device buffers that can leave for host memory, and come back when they are used.
+//! Device buffers that can be spilled to host memory and are restored when they are used.
 //!
-//!   register(views) ─► Resident ── memory runs out ──► copies to the host, in stream order ─► device bytes freed behind them
+//!   register(views) ─► Resident ── memory runs out ──► copies to the host, in stream order ─► device bytes freed
 //!                         ▲                                                    │
-//!                         └── get(stream): allocates, uploads in stream order ─┘     nobody waits on the host
+//!                         └── get(stream): allocates, uploads in stream order ─┘     the host does not wait
 //!
-//! Group      views with one lifetime, such as the columns of a materialised batch. They leave and return together. Bytes move as
-//!            they are: addresses of device memory that are stored inside do not survive, so compact first.
-//! Held       while a `Resident` is out, a group stays: what an operator works on is never spilled under its hands.
-//! Order      the lowest priority first, in it the least recently used.
-//! Host       pinned pages that are taken beforehand, up to a limit; beyond, ordinary memory through one bounce page, up to another.
-//! Counts     a spilled group's device bytes are pending until the device has come to their free.
-//! Threads    no lock is held while anything is copied, allocated or waited for.
+//! Group      views with one lifetime, such as the columns of a materialised batch. They are spilled and restored
+//!            together. Bytes move unchanged: device addresses stored inside become invalid, so compact first.
+//! Held       while a `Resident` exists, its group is not spilled: operators never lose memory they work on.
+//! Order      lowest priority first, then least recently used.
+//! Host       pinned pages that are allocated in advance, up to a limit; beyond, ordinary memory through a bounce page,
+//!            up to another limit.
+//! Counts     a spilled group's device bytes are pending until the device has reached their free.
+//! Threads    no lock is held during a copy, an allocation or a wait.
 //!
 //! ```
 //! use millpond_memory::driver::sim::SimDriver;
@@ -24,11 +25,11 @@
 //!
 //! let column = DeviceBuffer::zeroed(3 << 20, &stream, &pool)?.as_view().clone();
 //! let batch = spiller.register(vec![column], 0)?;
-//! // There is no room for both: the batch leaves.
+//! // Memory does not suffice for both: the batch is spilled.
 //! let table = DeviceBuffer::zeroed(2 << 20, &stream, &pool)?;
 //! assert_eq!(spiller.statistics().spills, 1);
 //! drop(table);
-//! // It is back as soon as it is used, and stays as long as it is.
+//! // It is restored when it is used, and stays resident during the use.
 //! let columns = batch.get(&stream)?;
 //! assert_eq!(columns[0].len(), 3 << 20);
 //! # Ok(())
@@ -58,16 +59,16 @@ use crate::pressure::{OomAction, OomCallback};
 use crate::stream::Stream;
 use crate::units::ByteSize;
 
-/// Where spilled bytes go, and how many.
+/// Host memory for spilled bytes, and its limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SpillOptions {
-    /// Pinned memory is taken in pages of this size; a group uses whole pages.
+    /// Page size of pinned memory; a group uses whole pages.
     pub page: ByteSize,
-    /// Pinned memory that is taken when the spiller is made, so that spilling needs none.
+    /// Pinned memory allocated when the spiller is created, so that spilling allocates none.
     pub pinned_reserve: ByteSize,
-    /// The most pinned memory; at least the reserve, and one page for bouncing.
+    /// Maximum of pinned memory; at least the reserve, and one bounce page.
     pub pinned_limit: ByteSize,
-    /// The most ordinary memory, used when pinned memory is full. Slower: the host waits for those copies.
+    /// Maximum of ordinary memory, used when pinned memory is full. Slower: the host waits for those copies.
     pub host_limit: ByteSize,
 }
 
@@ -82,61 +83,61 @@ impl Default for SpillOptions {
     }
 }
 
-/// What spilling came to.
+/// Result of spilling.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Spilled {
-    /// Device bytes whose free is submitted. They are free when the device has come to it.
+    /// Device bytes whose free is submitted. They become free when the device reaches it.
     pub bytes: ByteSize,
     pub groups: u64,
 }
 
-/// Something that can give device memory up: a cache, a materialised batch.
+/// An owner of device memory that can be freed: a cache, a materialised batch.
 pub trait Spillable: Send + Sync {
-    /// Who it is, in reports.
+    /// Name for reports.
     fn tag(&self) -> String;
-    /// What `spill` would free now; zero while it is in use.
+    /// Bytes that `spill` would free now; zero during a use.
     fn spillable_bytes(&self) -> ByteSize;
-    /// Lower goes first.
+    /// Lower priorities are spilled first.
     fn priority(&self) -> i32 {
         0
     }
-    /// A moment of `Spiller::now`; among equals the smallest goes first.
+    /// Time of last use by `Spiller::now`; among equal priorities the smallest is spilled first.
     fn last_used(&self) -> u64 {
         0
     }
-    /// Gives up about `wanted` bytes or more, and says how many bytes are now behind a submitted free. May copy in stream order; must
-    /// not wait for another query. Called without any lock of this crate.
+    /// Frees about `wanted` bytes or more, and returns the bytes that are now behind a submitted free. May copy in
+    /// stream order; must not wait for another query. Called without any lock of this crate.
     fn spill(&self, wanted: ByteSize) -> Result<ByteSize>;
 }
 
-/// Where a group is.
+/// Location of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SpillState {
     /// On the device.
     Resident,
-    /// On its way to the host or back.
+    /// Moving to the host or back.
     Moving,
     /// In host memory; its device bytes are freed, in stream order.
     Spilled,
-    /// Gone with its device.
+    /// Lost with its device.
     Lost,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SpillStatistics {
-    /// Groups that left and that returned, and their bytes.
+    /// Spilled and restored groups, and their bytes.
     pub spills: u64,
     pub spilled_bytes: u64,
     pub restores: u64,
     pub restored_bytes: u64,
-    /// Of the spilled bytes, those that went to ordinary memory.
+    /// Spilled bytes that went to ordinary memory.
     pub bounced_bytes: u64,
-    /// Groups that could not leave because host memory was full.
+    /// Groups that could not be spilled because host memory was full.
     pub no_host_memory: u64,
-    /// In host memory now: pinned pages and ordinary memory.
+    /// Bytes in host memory now: in pinned pages and in ordinary memory.
     pub pinned_bytes: ByteSize,
     pub host_bytes: ByteSize,
-    /// Registered groups, and the device bytes of those that could leave now.
+    /// Registered groups, and the device bytes of those that can be spilled now.
     pub groups: usize,
     pub spillable_bytes: ByteSize,
 }
@@ -151,20 +152,20 @@ struct Cells {
     no_host_memory: AtomicU64,
 }
 
-/// Promises of groups whose frees the device has not come to.
+/// Reservations of groups whose frees the device has not reached.
 type Leaving = Vec<(Event, Reservation)>;
 
 struct SpillerInner {
     pool: MemoryPool,
-    /// Copies go here, beside the work of the queries.
+    /// Stream for copies, separate from the work of queries.
     stream: Stream,
     store: Arc<Store>,
     clock: AtomicU64,
-    /// By number; a group takes itself out.
+    /// By ID; a group removes itself.
     groups: Mutex<BTreeMap<u64, Weak<Group>>>,
     others: Mutex<Vec<Weak<dyn Spillable>>>,
     leaving: Mutex<Leaving>,
-    /// The newest event behind frees of spilled groups.
+    /// Newest event behind frees of spilled groups.
     last_free: Mutex<Option<Event>>,
     governors: Mutex<Vec<(MemoryGovernor, ShortageHook)>>,
     callback: OnceLock<OomCallback>,
@@ -175,7 +176,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Looks after promises that can go back, when the poller lets go of it.
+/// Releases reservations that are due when the poller drops this.
 struct Look(Weak<SpillerInner>);
 
 impl Drop for Look {
@@ -191,7 +192,7 @@ impl SpillerInner {
         self.clock.fetch_add(1, Relaxed)
     }
 
-    /// A group left: its frees are submitted.
+    /// Counts a spilled group, whose frees are submitted.
     fn left(&self, bytes: u64, pinned: u64, plain: u64, scope: &Scope) {
         self.cells.spills.fetch_add(1, Relaxed);
         self.cells.spilled_bytes.fetch_add(bytes, Relaxed);
@@ -219,7 +220,7 @@ impl SpillerInner {
         Ok(event)
     }
 
-    /// Keeps a promise until the device has come to the frees that were just submitted.
+    /// Keeps a reservation until the device has reached the frees submitted just before.
     fn leaving(self: &Arc<Self>, mut reservation: Reservation) -> Result<()> {
         reservation.start_leaving();
         let event = self.note_free()?;
@@ -228,7 +229,7 @@ impl SpillerInner {
         Ok(())
     }
 
-    /// Gives back the promises whose bytes are free by now, or gone with the device.
+    /// Releases reservations whose bytes are now free, or lost with the device.
     fn retire(&self) {
         let lost = self.pool.device().is_lost();
         let mut passed = Vec::new();
@@ -239,11 +240,11 @@ impl SpillerInner {
             }
             !over
         });
-        // Outside of the lock: who waits for them may do anything.
+        // Outside the lock, because a release may wake arbitrary tasks.
         drop(passed);
     }
 
-    /// A group may leave that could not before: those who wait look again.
+    /// Notifies governors that a group has become spillable, so that waiting requests retry.
     fn nudge(&self) {
         let governors: Vec<MemoryGovernor> = lock(&self.governors).iter().map(|(g, _)| g.clone()).collect();
         governors.iter().for_each(MemoryGovernor::nudge);
@@ -253,7 +254,7 @@ impl SpillerInner {
         lock(&self.groups).remove(&id);
     }
 
-    /// Everyone who may be asked, in the order of their turns.
+    /// All spillable owners, in spill order.
     fn candidates(&self) -> Vec<Arc<dyn Spillable>> {
         let groups: Vec<Arc<Group>> = lock(&self.groups).values().filter_map(Weak::upgrade).collect();
         let others: Vec<Arc<dyn Spillable>> = {
@@ -280,7 +281,7 @@ impl SpillerInner {
                     spilled.groups += 1;
                 }
                 Err(error) if error.is_device_lost() => return Err(error),
-                // One that cannot leave is no reason for the others to stay.
+                // A failed spill does not keep the others from spilling.
                 Err(error) => tracing::warn!(%error, tag = who.tag(), "not spilled"),
             }
         }
@@ -297,17 +298,17 @@ impl SpillerInner {
     }
 }
 
-/// Knows what can be spilled from one pool, and does it when the pool runs out. Clones share it.
+/// Registry of everything spillable in one pool; spills when the pool runs out. Clones share it.
 #[derive(Clone)]
 pub struct Spiller {
     inner: Arc<SpillerInner>,
 }
 
 impl Spiller {
-    /// A spiller that `pool` asks when memory runs out.
+    /// Creates a spiller that `pool` calls when memory runs out.
     ///
     /// # Errors
-    /// [`MemoryError::Setting`] for options that cannot be, and what page-locking says.
+    /// [`MemoryError::Setting`] for invalid options, and errors of page-locking.
     pub fn new(pool: &MemoryPool, options: SpillOptions) -> Result<Self> {
         let device = pool.device();
         let inner = Arc::new(SpillerInner {
@@ -336,7 +337,7 @@ impl Spiller {
         &self.inner.pool
     }
 
-    /// Has `governor` ask for room, too: when a request of device memory finds none, or its trigger is passed.
+    /// Also serves `governor`: when a request for device memory cannot be granted, or its trigger is exceeded.
     pub fn serve(&self, governor: &MemoryGovernor) {
         let asked = Arc::downgrade(&self.inner);
         let hook = governor.on_shortage(move |shortage| {
@@ -345,7 +346,7 @@ impl Spiller {
             };
             let spilled = inner.spill(shortage.wanted).unwrap_or_default();
             if shortage.may_block && spilled.bytes > ByteSize::ZERO {
-                // A lost device is for the next allocation to say.
+                // The next allocation reports a lost device.
                 let _ = inner.settle();
             }
             spilled.bytes
@@ -353,8 +354,8 @@ impl Spiller {
         lock(&self.inner.governors).push((governor.clone(), hook));
     }
 
-    /// Takes views in, as one group. Every byte of them was written or will be by what is submitted; clones of them elsewhere
-    /// keep their buffers from being spilled. Lower priorities leave first.
+    /// Registers views as one group. Every byte of them is written already, or by submitted work; clones of them
+    /// elsewhere keep their buffers from being spilled. Lower priorities are spilled first.
     ///
     /// # Errors
     /// [`MemoryError::ForeignDevice`] for views of another device.
@@ -362,8 +363,9 @@ impl Spiller {
         self.take_in(views, priority, None)
     }
 
-    /// The same, for device bytes that a governor promised. The promise goes back when the device has come to the free of a
-    /// spilled group, and is asked for again (`try_reserve`, for the same participant) before the group returns.
+    /// Like `register`, for device bytes with a governor's reservation. It is released when the device has reached the
+    /// free of the spilled group, and requested again (`try_reserve`, for the same participant) before the group is
+    /// restored.
     pub fn register_reserved(
         &self,
         views: Vec<DeviceView>,
@@ -385,23 +387,24 @@ impl Spiller {
         Ok(SpillHandle { group })
     }
 
-    /// Asks `spillable`, too, for as long as it lives.
+    /// Also spills `spillable`, as long as it lives.
     pub fn add(&self, spillable: &Arc<dyn Spillable>) {
         lock(&self.inner.others).push(Arc::downgrade(spillable));
     }
 
-    /// A moment for `Spillable::last_used`.
+    /// Current time for `Spillable::last_used`.
     pub fn now(&self) -> u64 {
         self.inner.tick()
     }
 
-    /// Spills until `wanted` bytes are on their way out, or nothing more can leave. Blocks only where ordinary memory is used.
+    /// Spills until the frees of `wanted` bytes are submitted, or nothing more can be spilled. Blocks only if ordinary
+    /// memory is used.
     pub fn spill(&self, wanted: ByteSize) -> Result<Spilled> {
         self.inner.pool.device().alive()?;
         self.inner.spill(wanted)
     }
 
-    /// Blocks until the device has come to every free that spilling submitted.
+    /// Blocks until the device has reached every free that spilling submitted.
     pub fn settle(&self) -> Result<()> {
         self.inner.settle()
     }
@@ -432,33 +435,36 @@ impl fmt::Debug for Spiller {
     }
 }
 
-/// A group of views that may be on the device or in host memory. Dropped, it frees whatever it has, in stream order.
+/// A group of views on the device or in host memory. A drop frees its memory, in stream order.
 pub struct SpillHandle {
     group: Arc<Group>,
 }
 
 impl SpillHandle {
-    /// The group on the device, where it stays as long as the answer lives. If it was spilled: allocates in the order of
-    /// `stream` and uploads behind that; the host waits for nothing, unless part of it is in ordinary memory and no page is free.
+    /// Returns the group on the device, where it stays as long as the returned value lives. If it was spilled:
+    /// allocates in the order of `stream` and uploads behind that. The host does not wait, unless a part is in ordinary
+    /// memory and no page is free.
     ///
     /// # Errors
-    /// Out of memory, or a lost device; the group is then as before. [`MemoryError::Conflict`] inside its own move.
+    /// Out of memory, or a lost device; the group is then unchanged. [`MemoryError::Conflict`] inside its own move.
     #[track_caller]
     pub fn get(&self, stream: &Stream) -> Result<Resident> {
         let views = self.group.get(stream, Location::caller())?;
         Ok(Resident { views, group: Arc::clone(&self.group) })
     }
 
-    /// Spills the group now. Zero if it is in use, away already, or has nowhere to go.
+    /// Spills the group now. Zero if it is in use, already spilled, or if host memory is full.
     #[track_caller]
     pub fn spill(&self) -> Result<ByteSize> {
         self.group.spill_now()
     }
 
-    /// Copies the bytes of view `view` from `from` on to `to` if the group is in host memory, where it stays; false if it is not there.
+    /// Copies the bytes of view `view`, starting at `from`, to `to` if the group is in host memory, where it stays;
+    /// false if it is not.
     ///
     /// # Errors
-    /// [`MemoryError::HostBusy`] while the copies that brought it there are under way, [`MemoryError::Range`] for bytes that it lacks.
+    /// [`MemoryError::HostBusy`] while the copies to the host are in flight, [`MemoryError::Range`] for bytes outside
+    /// the view.
     #[track_caller]
     pub fn read_spilled(&self, view: usize, from: usize, to: &mut [u8]) -> Result<bool> {
         self.group.read_away(view, from, to, Location::caller())
@@ -468,12 +474,12 @@ impl SpillHandle {
         self.group.state()
     }
 
-    /// Device bytes of the group when it is resident, padding and all.
+    /// Device bytes of the group when it is resident, including padding.
     pub fn bytes(&self) -> ByteSize {
         self.group.bytes()
     }
 
-    /// The views back, on the device, and not spillable any more, with the promise that they came with.
+    /// Returns the views on the device, no longer spillable, with the reservation they were registered with.
     #[track_caller]
     pub fn into_parts(self, stream: &Stream) -> Result<(Vec<DeviceView>, Option<Reservation>)> {
         let views = self.group.get(stream, Location::caller())?;
@@ -488,7 +494,7 @@ impl fmt::Debug for SpillHandle {
     }
 }
 
-/// A group that is on the device and in use: the same views, in the same order, as were registered.
+/// A group that is on the device and in use: the registered views, in order.
 pub struct Resident {
     views: Vec<DeviceView>,
     group: Arc<Group>,
@@ -509,7 +515,7 @@ impl fmt::Debug for Resident {
 
 impl Drop for Resident {
     fn drop(&mut self) {
-        // First the views: the group is spillable only when it alone has them.
+        // The views are dropped first: the group is spillable only if no other clones exist.
         self.views.clear();
         self.group.release();
     }

@@ -1,10 +1,10 @@
-//! Host memory for spilled bytes: pinned pages, then ordinary memory through a page that bytes bounce in.
+//! Host memory for spilled bytes: pinned pages, then ordinary memory through a bounce page.
 //!
-//!   device ──copy──► pinned page                          while there are pages: the host waits for nothing
-//!   device ──copy──► bounce page ──memcpy──► ordinary     when pages are out: the host waits for each piece
+//!   device ──copy──► pinned page                          while pages are free: the host does not wait
+//!   device ──copy──► bounce page ──memcpy──► ordinary     when no page is free: the host waits for each part
 //!
-//! Beforehand   pages are page-locked when the store is made, the bounce page among them: in trouble nothing has to be got.
-//! Bounded      pinned pages in use, or in flight, and ordinary bytes, each by a limit of its own.
+//! In advance   pages, including the bounce page, are page-locked when the store is created: spilling allocates none.
+//! Bounded      pinned pages in use or in flight, and ordinary bytes, each by a separate limit.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -30,14 +30,14 @@ pub(super) struct Store {
     bounce_is_back: Condvar,
 }
 
-/// The page that bytes bounce in. `None` and not lent: it was lost with a failed copy.
+/// The bounce page. `None` and not lent: it was lost with a failed copy.
 #[derive(Default)]
 struct Bounce {
     page: Option<PinnedBuffer>,
     lent: bool,
 }
 
-/// Ordinary memory, counted.
+/// Ordinary memory, counted in the store.
 pub(super) struct Plain {
     bytes: Vec<u8>,
     store: Arc<Store>,
@@ -49,7 +49,7 @@ impl Drop for Plain {
     }
 }
 
-/// Room for so many bytes, one after the other.
+/// Contiguous host space for a number of bytes, in pages and then ordinary memory.
 pub(super) struct Room {
     pages: Vec<PinnedBuffer>,
     page: usize,
@@ -69,7 +69,7 @@ impl Room {
         self.pages.len() * self.page
     }
 
-    /// Copies all of `from` to the room's bytes from `at`, in the order of `stream`.
+    /// Copies all of `from` to the space at offset `at`, in the order of `stream`.
     pub(super) fn save(&mut self, from: &DeviceView, at: usize, stream: &Stream) -> Result<()> {
         let (mut done, len) = (0, from.len());
         while done < len {
@@ -99,7 +99,7 @@ impl Room {
         Ok(())
     }
 
-    /// Copies the room's bytes from `at` to all of `to`, on the host.
+    /// Copies the bytes at offset `at` to all of `to`, on the host.
     pub(super) fn read(&self, at: usize, to: &mut [u8]) -> Result<()> {
         let (mut done, len) = (0, to.len());
         while done < len {
@@ -121,7 +121,7 @@ impl Room {
         Ok(())
     }
 
-    /// Copies the room's bytes from `at` to all of `to`, in the order of `stream`.
+    /// Copies the bytes at offset `at` to all of `to`, in the order of `stream`.
     pub(super) fn load(&mut self, at: usize, to: &DeviceView, stream: &Stream) -> Result<()> {
         let (mut done, len) = (0, to.len());
         while done < len {
@@ -138,7 +138,7 @@ impl Room {
                 let from = place - in_pages;
                 let bytes = &plain.bytes[from..from + part];
                 let view = to.view(done..done + part)?;
-                // A page of its own goes back by itself; the bounce page is waited for.
+                // A free page is returned automatically; a copy from the bounce page must be waited for.
                 match plain.store.spare_page() {
                     Some(mut page) => {
                         page.write()?[..part].copy_from_slice(bytes);
@@ -159,7 +159,8 @@ impl Room {
 
 impl Store {
     /// # Errors
-    /// [`MemoryError::Setting`] for a page below 4 KiB or not a power of two, or a limit below the reserve or below a page.
+    /// [`MemoryError::Setting`] for a page below 4 KiB or not a power of two, or for a limit below the reserve or below
+    /// a page.
     pub(super) fn new(device: &Device, options: &SpillOptions) -> Result<Arc<Self>> {
         let page = options.page.as_u64();
         if page < SMALLEST_PAGE || !page.is_power_of_two() || page > 1 << 30 {
@@ -174,7 +175,7 @@ impl Store {
         }
         let pinned = PinnedPool::builder(device).max_bytes(options.pinned_limit).build();
         let page = page as usize;
-        // Taken together, so that each is a page of its own; then they are free, and stay page-locked.
+        // Taken together, so that each is a separate page; then they are free, and stay page-locked.
         let reserve = (options.pinned_reserve.as_u64() / page as u64).max(1);
         let mut pages = Vec::new();
         for _ in 0..reserve {
@@ -193,7 +194,7 @@ impl Store {
         }))
     }
 
-    /// Pinned bytes in use or in flight; the bounce page is not counted.
+    /// Pinned bytes in use or in flight, except the bounce page.
     pub(super) fn pinned_bytes(&self) -> ByteSize {
         self.pinned.statistics().lent.saturating_sub(ByteSize::from(self.page))
     }
@@ -203,14 +204,14 @@ impl Store {
     }
 
     fn spare_page(&self) -> Option<PinnedBuffer> {
-        // Small pages are lent beyond the limit of their pool, so it is looked at here.
+        // The pool serves small pages beyond its limit, so the limit is checked here.
         if self.pinned.statistics().lent.as_u64() + self.page as u64 > self.pinned_limit {
             return None;
         }
         self.pinned.take_now(HostKind::Download, self.page).ok()
     }
 
-    /// Room for `bytes`: as many pages as there are, ordinary memory for the rest. `None` if both are full.
+    /// Space for `bytes`: free pages first, ordinary memory for the rest. `None` if both are full.
     pub(super) fn room(self: &Arc<Self>, bytes: usize) -> Option<Room> {
         let mut pages = Vec::new();
         while pages.len() * self.page < bytes {
@@ -234,7 +235,7 @@ impl Store {
         Some(Room { pages, page: self.page, plain })
     }
 
-    /// Lends the bounce page to one at a time.
+    /// Lends the bounce page to one caller at a time.
     fn with_bounce(&self, work: impl FnOnce(PinnedBuffer) -> Result<PinnedBuffer>) -> Result<()> {
         let mut slot = self.bounce();
         while slot.lent {

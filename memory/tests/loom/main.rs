@@ -1,11 +1,11 @@
-//! The concurrent parts of the memory layer under every interleaving of a few threads.
+//! The concurrent parts of the memory layer, tested under every interleaving of a few threads.
 //!
 //! ```text
-//!   src/{gate, gauge, uses, cursor, event_pool}.rs ──by path──► compiled here once more, with loom's locks and atomics
+//!   src/{gate, gauge, uses, cursor, event_pool}.rs ──by path──► compiled here again, with loom's locks and atomics
 //! ```
 //!
-//! Bounded    at most three preemptions per run, which finds what two or three threads can do to each other; the whole takes
-//!            seconds. `LOOM_MAX_PREEMPTIONS=5 cargo test -p millpond-memory --test loom` looks further.
+//! Bounded    at most three preemptions per run, which covers the interactions of two or three threads in a few
+//!            seconds. `LOOM_MAX_PREEMPTIONS=5 cargo test -p millpond-memory --test loom` searches further.
 
 #![allow(dead_code, reason = "the modules have more than the models call")]
 
@@ -24,7 +24,7 @@ mod order;
 #[path = "../../src/uses.rs"]
 mod uses;
 
-/// Where the modules take their locks from.
+/// Source of the modules' locks.
 mod sync {
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
     pub(crate) use std::sync::{PoisonError, TryLockError};
@@ -135,12 +135,12 @@ fn a_peak_that_starts_anew_is_never_below_the_level() {
     });
 }
 
-/// Takes the use, touches the bytes that loom watches, and says where the work stands.
+/// Takes the use, accesses bytes that loom watches, and records the position of the work.
 fn use_once(uses: &Uses, bytes: &UnsafeCell<u32>, access: Access, of: u32, seq: u64) -> Vec<Position> {
     let thread = ThreadNumber(u64::from(of));
     let before = uses.take(access, stream(of), thread, Location::caller()).expect("a thread of its own");
     match access {
-        // Loom reports two of these at once, or one beside a read.
+        // Loom reports two concurrent writes, or one concurrent with a read.
         Access::Write => bytes.with_mut(|_| ()),
         _ => bytes.with(|_| ()),
     }
@@ -156,7 +156,7 @@ fn guards_that_conflict_exclude_each_other_and_the_later_one_waits_for_the_earli
         let thread = thread::spawn(move || use_once(&other.0, &other.1, Access::Write, 1, 10));
         let second = use_once(&shared.0, &shared.1, Access::Write, 2, 20);
         let first = thread.join().unwrap();
-        // One came after the allocation, the other after the one.
+        // The first use is ordered after the allocation, the second after the first.
         let expected = [(vec![at(0, 1)], vec![at(1, 10)]), (vec![at(2, 20)], vec![at(0, 1)])];
         assert!(expected.contains(&(first.clone(), second.clone())), "{first:?} {second:?}");
     });
@@ -173,7 +173,7 @@ fn who_waits_for_a_guard_is_always_woken() {
                 thread::spawn(move || use_once(&shared.0, &shared.1, access, of, 10))
             })
             .collect();
-        // A wake-up that is lost would leave one of them waiting for good, which loom reports.
+        // A lost wake-up would leave a thread waiting forever, which loom reports.
         use_once(&shared.0, &shared.1, Access::Read, 3, 10);
         threads.into_iter().for_each(|thread| drop(thread.join().unwrap()));
         let mut uses = Arc::try_unwrap(shared).expect("nobody else has it").0;
@@ -218,7 +218,7 @@ fn who_hears_of_work_sees_where_its_stream_stands() {
     });
 }
 
-/// Makes `own` come after everything on `other`, as a stream does it: one lock at a time.
+/// Orders `own` after everything on `other`, as a stream does: one lock at a time.
 fn wait_for(own: &Cursor<u64>, other: &Cursor<u64>, event: u64) -> u64 {
     let position = other.newest();
     let mark = {
@@ -273,7 +273,7 @@ fn an_event_is_never_handed_out_twice_at_once() {
 #[test]
 fn a_call_is_refused_or_waited_for() {
     every_way(|| {
-        // The driver's state, which the one who shuts takes away.
+        // The driver's state, which the shutting thread destroys.
         let shared = Arc::new((Gate::<2>::new(), UnsafeCell::new(0)));
         let threads: Vec<_> = [0, 1]
             .into_iter()
@@ -294,7 +294,7 @@ fn a_call_is_refused_or_waited_for() {
                 thread::yield_now();
             }
         }
-        // Loom reports a call that still looks at it.
+        // Loom reports a call that still reads it.
         shared.1.with_mut(|_| ());
         assert_eq!(shared.0.enter(0), Err(7));
         threads.into_iter().for_each(|thread| thread.join().unwrap());

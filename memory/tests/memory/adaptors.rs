@@ -1,4 +1,4 @@
-//! What each adaptor does to the resource inside it.
+//! Effects of each adaptor on its inner resource.
 
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
@@ -133,7 +133,7 @@ fn statistics_count_under_the_tag_of_the_allocation() {
     let a = statistics.allocate(len(1000), &sort, Location::caller()).unwrap();
     let b = statistics.allocate(len(500), &sort, Location::caller()).unwrap();
     let c = statistics.allocate(len(70), &scan, Location::caller()).unwrap();
-    // Freed by somebody else.
+    // Freed under another scope.
     statistics.deallocate(a, &scan, Location::caller()).unwrap();
     let all = statistics.counts();
     assert_eq!((all.bytes.current, all.bytes.peak, all.bytes.total), (570, 1570, 1570));
@@ -274,7 +274,7 @@ fn blocks_of_statistics_nest() {
     free(before);
     free(a);
     let inner = statistics.pop().unwrap();
-    // 500 up, 1000 and 300 down: what is freed inside may come from outside.
+    // 500 up, 1000 and 300 down: memory freed inside may have been allocated outside.
     assert_eq!((inner.bytes.current, inner.bytes.peak, inner.bytes.total), (-800, 500, 500));
     assert_eq!((inner.allocations.current, inner.allocations.peak, inner.allocations.total), (-1, 1, 1));
     let outer = statistics.pop().unwrap();
@@ -299,7 +299,7 @@ fn current_and_peak_move_together_under_many_threads() {
             scope.spawn(move || {
                 let stream = Stream::new(device).unwrap();
                 for round in 0..200 {
-                    // Full pages of the limit, so that a peak beyond it would be one that never was.
+                    // Allocations fill the limit exactly, so a counted peak above it would be wrong.
                     if let Ok(raw) =
                         statistics.allocate(len(1024 * (1 + (thread + round) % 3)), &stream, Location::caller())
                     {
@@ -336,7 +336,7 @@ fn nested_adaptors_count_each_byte_once_each() {
 
 #[test]
 fn a_limit_inside_the_pool_takes_the_pools_steps_too() {
-    // The adaptor is the one that refuses, the pool's callback the one that makes room.
+    // The adaptor refuses, and the pool's callback frees memory.
     let (_driver, device, stream) = open(SimOptions::default());
     for strategy in Strategy::ALL {
         let limiting = Arc::new(LimitingResourceAdaptor::new(strategy.create(&device).unwrap(), ByteSize::kib(64)));

@@ -1,4 +1,4 @@
-//! Hand-over of buffers, seen from the driver's calls.
+//! Hand-over of buffers, observed in the driver's calls.
 
 use std::sync::Arc;
 
@@ -183,7 +183,7 @@ fn a_use_of_another_thread_is_waited_for_until_it_is_submitted() {
         }
     });
     let ptr = guard.address();
-    // Whether the reader asked before or after, it comes after this.
+    // Whether the reader called `read` before or after, it is ordered after this.
     guard.submitted(a.submit(|driver, on| driver.fill(ptr, 1, 1, on, here)).unwrap().1);
     drop(guard);
     reader.join().unwrap();
@@ -233,7 +233,7 @@ fn copies_of_unequal_length_are_refused() {
     assert!(error.to_string().contains("8 bytes") && error.to_string().contains("9 bytes"), "{error}");
 }
 
-/// A buffer that two streams read.
+/// A buffer with reads on two streams.
 fn read_twice(Setup { driver, device, pool, a, b }: &Setup) -> DeviceBuffer {
     let buffer = DeviceBuffer::zeroed(256, a, pool).unwrap();
     let other = DeviceBuffer::zeroed(256, b, pool).unwrap();
@@ -245,7 +245,7 @@ fn read_twice(Setup { driver, device, pool, a, b }: &Setup) -> DeviceBuffer {
     buffer
 }
 
-/// For want of an event the host waits, for each stream that the free comes after.
+/// Without an event, the host waits for each stream that the free must be ordered after.
 #[test]
 fn memory_whose_event_is_refused_is_freed_once_the_host_has_seen_its_uses_done() {
     for refused in ["stream_wait", "event_record", "event_create"] {

@@ -1,12 +1,12 @@
-//! Every call of the driver fails, in turn, under a small program over the memory layer.
+//! Fault injection: each driver call in turn fails, under a small program on the memory layer.
 //!
 //! ```text
-//!   upload ─► kernel ─► on another stream: copy, fill, download ─► everything dropped, half of it while it is on its way
-//!        └─ the n-th call of a kind fails: once │ until a free │ for ever │ and loses the device │ late, on the device
+//!   upload ─► kernel ─► on another stream: copy, fill, download ─► everything dropped, half of it while in flight
+//!        └─ the n-th call of a kind fails: once │ until a free │ forever │ and loses the device │ late, on the device
 //! ```
 //!
-//! After each  an answer is right; an error says which call; nothing is in use, lent or found, and no drop had an error; the same
-//!             program then gives the right bytes, unless the device is lost.
+//! Afterwards  a result is right; an error names the call; nothing is in use, lent or found, and no drop had an error;
+//!             the same program then produces the right bytes, unless the device is lost.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ struct World {
     pinned: PinnedPool,
 }
 
-/// Far above what any of this takes: it turns a hang into a failure.
+/// Far above the normal duration: turns a hang into a failure.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 impl World {
@@ -41,7 +41,7 @@ impl World {
         World { driver, device, pool, pinned }
     }
 
-    /// `input + 1`, but for the first word, which is filled; by way of both streams.
+    /// Returns `input + 1`, except for the first word, which is filled; uses both streams.
     fn program(&self) -> Result<Vec<u8>> {
         let World { driver, device, pool, pinned } = self;
         let (a, b) = (Stream::new(device)?, Stream::new(device)?);
@@ -76,7 +76,7 @@ impl World {
             guards.submitted(position);
             add_one.launched(&a, position);
         }
-        // Read on another stream while its own stream goes on, and dropped on the way.
+        // Read on another stream while its own stream continues, and dropped in flight.
         let copied = DeviceBuffer::new(BYTES, &b, pool)?;
         to.copy_to(&copied, &b)?;
         drop((from, to));
@@ -94,7 +94,7 @@ impl World {
         Ok(bytes)
     }
 
-    /// What is left when the device has come to its end.
+    /// Describes what remains when the device has finished.
     fn left(&self) -> Option<String> {
         let began = Instant::now();
         loop {
@@ -113,7 +113,7 @@ impl World {
         self.driver.take_findings().first().map(|finding| format!("found: {finding}"))
     }
 
-    /// Closes the device; what is found by then.
+    /// Closes the device, and returns a finding, if any.
     fn close(self) -> Option<String> {
         let World { driver, device, pool, pinned } = self;
         drop((pool, pinned, device));
@@ -127,7 +127,7 @@ fn expected() -> Vec<u8> {
     words
 }
 
-/// How often the program makes each kind of call, undisturbed.
+/// Number of calls of each kind that the program makes without faults.
 fn undisturbed(world: &World) -> Vec<(CallKind, u64)> {
     CallKind::ALL.iter().for_each(|call| _ = world.driver.take_order_back(*call));
     assert_eq!(world.program().unwrap(), expected());
@@ -139,8 +139,8 @@ fn undisturbed(world: &World) -> Vec<(CallKind, u64)> {
         .collect()
 }
 
-/// Runs the program with a failure on order, and holds what is left against what there may be. `None` if that call never came: how often
-/// a program asks, and for how many blocks at once, depends on the time.
+/// Runs the program with an injected failure, and checks what remains. `None` if that call never occurred: the number
+/// of queries, and of blocks requested at once, depends on timing.
 fn survived(world: &World, fail: FailCall) -> Option<Result<Vec<u8>>> {
     world.driver.order_failure(fail);
     let ran = world.program();
@@ -155,7 +155,7 @@ fn survived(world: &World, fail: FailCall) -> Option<Result<Vec<u8>>> {
 #[test]
 fn a_call_that_is_refused_leaves_nothing_and_the_next_run_is_right() {
     for strategy in Strategy::ALL {
-        // The second run is counted: what is made once is there.
+        // The second run is counted: one-time resources exist by then.
         let open = || {
             let world = World::open(1, strategy);
             let _first = undisturbed(&world);
@@ -164,7 +164,7 @@ fn a_call_that_is_refused_leaves_nothing_and_the_next_run_is_right() {
         let (calls, mut world) = open();
         for (call, seen) in calls {
             for lasts in [FailureLasts::Once, FailureLasts::UntilFree, FailureLasts::Forever] {
-                // Only what takes memory can hope that a free helps.
+                // Only allocating calls can succeed after a free.
                 if lasts == FailureLasts::UntilFree && call.refusal() != DriverCode::OUT_OF_MEMORY {
                     continue;
                 }
@@ -174,7 +174,8 @@ fn a_call_that_is_refused_leaves_nothing_and_the_next_run_is_right() {
                         Some(Err(error @ MemoryError::OutOfMemory { .. })) => {
                             assert_eq!(call, CallKind::Allocate, "{error}")
                         }
-                        // A device that does not say any more how far it is is given up; no single refusal is enough for that.
+                        // A device that repeatedly refuses event queries is given up; a single refusal does not
+                        // suffice.
                         Some(Err(error)) if error.is_device_lost() => {
                             let goes_on = lasts != FailureLasts::Once;
                             assert!(call == CallKind::EventQuery && goes_on, "{strategy} {fail:?}: {error}");
@@ -211,7 +212,7 @@ fn a_device_that_is_lost_at_any_call_leaves_nothing() {
     }
 }
 
-/// Who frees may be the first to hear of it, and has nothing to report that others will not be told.
+/// A free may be the first call to notice the loss, and must not report an error that other calls do not see.
 #[test]
 fn a_free_that_finds_the_device_lost_is_no_error() {
     for strategy in Strategy::ALL {

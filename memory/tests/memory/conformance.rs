@@ -1,5 +1,5 @@
-//! What holds on every driver: the simulated device always, NVIDIA's where there is one, or else it says so. `shim` runs this once more, in a
-//! process where NVIDIA's driver is a library that forwards into the simulated device.
+//! Claims that hold on every driver: on the simulated device always, on NVIDIA's if there is one, otherwise reported as
+//! skipped. `shim` runs this again in a process whose libcuda forwards to the simulated device.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use millpond_memory::{ByteSize, Device, DeviceBuffer, MemoryPool, Pending, Pinne
 
 use crate::pending::block_on;
 
-/// Runs `claim` on each device there is, and asks the simulated one for findings.
+/// Runs `claim` on each available device, and checks the simulated one for findings.
 pub fn on_every_device(claim: impl Fn(Device)) {
     #[cfg(target_os = "linux")]
     if crate::shim::is_inside() {
@@ -29,7 +29,7 @@ pub fn on_every_device(claim: impl Fn(Device)) {
     }
 }
 
-/// True on a device that interprets kernels, behind whichever driver: it gets less to do.
+/// True on a device that interprets kernels, behind any driver: its tests do less work.
 pub fn is_sim(device: &Device) -> bool {
     device.driver().kind() == DriverKind::Sim || device.limits().name.starts_with("simulated device")
 }
@@ -77,7 +77,7 @@ pub fn add_one(device: &Device, kernel: &millpond_memory::Kernel, buffer: &Devic
         figures: None,
         site: std::panic::Location::caller(),
     };
-    // SAFETY: the parameters are those of ADD_ONE, and the guard holds the buffer they point to.
+    // SAFETY: the parameters match ADD_ONE, and the guard holds the buffer they point to.
     let (_, position) = on.submit(|driver, on| unsafe { driver.launch(&launch, on) }).unwrap();
     guard.submitted(position);
     kernel.launched(on, position);

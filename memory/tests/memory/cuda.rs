@@ -1,4 +1,4 @@
-//! NVIDIA's driver: never a panic, always a reason.
+//! NVIDIA's driver: opening it never panics, and a failure always has a reason.
 
 use millpond_memory::checks::skipped;
 use millpond_memory::driver::{CudaDriver, Driver};
@@ -31,7 +31,7 @@ fn opening_again_says_the_same() {
     assert_eq!(words(), words());
 }
 
-/// Says in a process of its own what opening the driver gives there; `told_with` starts it.
+/// Prints the result of opening the driver, in a child process started by `told_with`.
 #[test]
 fn tell() {
     if std::env::var_os("MILLPOND_TEST_TELL").is_some() {
@@ -65,7 +65,7 @@ fn told_with(library: &std::path::Path) -> String {
     told.to_string()
 }
 
-/// A libcuda that is not one: no panic, and the function that it lacks is named.
+/// A libcuda without the functions: no panic, and the missing function is named.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_library_without_the_functions_is_a_reason() {
@@ -79,7 +79,7 @@ fn a_library_without_the_functions_is_a_reason() {
     assert!(told.contains("lacks cuDriverGetVersion"), "{told}");
 }
 
-/// A file that is no library at all is as good as none.
+/// A file that is not a library counts as a missing one.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_broken_library_is_a_reason() {

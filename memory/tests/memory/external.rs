@@ -1,4 +1,4 @@
-//! Streams that somebody else made: nothing is assumed about what is on them, and nothing of theirs is destroyed.
+//! External streams: nothing is assumed about their work, and nothing of theirs is destroyed.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn rig() -> Rig {
 }
 
 impl Rig {
-    /// A stream of somebody else's, and our view of it.
+    /// An external stream, and our handle for it.
     fn theirs(&self) -> (StreamHandle, Stream) {
         let handle = self.driver.stream_create(DEVICE, StreamPriority::Normal).unwrap();
         (handle, self.wrap(handle.0))
@@ -40,7 +40,7 @@ impl Rig {
 
     #[expect(unsafe_code, reason = "a stream of the simulated device's, which checks handles")]
     fn try_wrap(&self, raw: u64) -> millpond_memory::Result<Stream> {
-        // SAFETY: handles are checked by the simulated device; the tests keep those that they use.
+        // SAFETY: the simulated device checks handles; the tests keep the streams they use.
         unsafe { millpond_memory::ffi::wrap_stream(&self.device, raw) }
     }
 
@@ -48,7 +48,7 @@ impl Rig {
         self.driver.fill(buffer.address(), byte, buffer.len(), on, Location::caller()).unwrap();
     }
 
-    /// Drops everything of ours; what their owner made is destroyed by its owner, in peace.
+    /// Drops everything created by this crate; external streams are then destroyed by their owner.
     fn end(self, theirs: &[StreamHandle]) {
         let Rig { driver, device, pool } = self;
         device.synchronize().unwrap();
@@ -73,14 +73,14 @@ fn a_handle_gives_the_same_stream_again_and_is_never_destroyed() {
     assert_ne!(other_stream, stream);
     let Rig { driver, device, pool } = rig;
     drop((pool, stream, other_stream, device));
-    // Closing the device has left them alone.
+    // Closing the device has not destroyed them.
     for handle in [handle, other] {
         driver.stream_destroy(handle).unwrap();
     }
     assert_eq!(driver.take_findings(), []);
 }
 
-/// What its owner submits is not counted here, so the same place asked for twice needs two events.
+/// External submissions are not counted, so two requests for one position need two events.
 #[test]
 fn every_hand_over_from_their_stream_records_a_fresh_event() {
     let rig = rig();
@@ -89,12 +89,12 @@ fn every_hand_over_from_their_stream_records_a_fresh_event() {
     let buffer = DeviceBuffer::zeroed(1024, &ours, &rig.pool).unwrap();
     theirs.wait_for(ours.position()).unwrap();
     for byte in 1..4 {
-        rig.fill(&buffer, byte, handle); // Behind our back.
+        rig.fill(&buffer, byte, handle); // Submitted by the owner, invisible to this crate.
         let before = rig.device.counters();
         assert_eq!(ours.wait_for(theirs.position()).unwrap(), Waited::Inserted);
         assert_eq!(rig.device.counters().since(&before).events_recorded, 1);
         buffer.fill(0, &ours).unwrap();
-        // And back: ours are counted, so an unchanged position costs nothing.
+        // The reverse direction: our work is counted, so an unchanged position costs nothing.
         let position = ours.position();
         assert_eq!(theirs.wait_for(position).unwrap(), Waited::Inserted);
         assert_eq!(theirs.wait_for(position).unwrap(), Waited::Elided);
@@ -119,7 +119,7 @@ fn a_wait_for_their_stream_is_never_elided() {
     rig.end(&[handle]);
 }
 
-/// PyTorch's default: handle 0, which has another name.
+/// PyTorch's default: handle 0, which has an alias.
 #[test]
 fn the_legacy_default_stream_works_like_any_other() {
     let rig = rig();
@@ -144,7 +144,7 @@ fn the_per_thread_default_stream_and_nonsense_are_refused() {
     rig.end(&[]);
 }
 
-/// What is behind a stream that was given up stays behind it, and nothing goes onto it any more.
+/// Work ordered behind a stream that was given up stays so, and nothing more can be submitted to it.
 #[test]
 fn a_stream_that_is_given_up_keeps_its_last_point() {
     let rig = rig();
@@ -162,14 +162,14 @@ fn a_stream_that_is_given_up_keeps_its_last_point() {
         format!("{} was given up by its owner: nothing can be submitted to it", theirs.id())
     );
     assert!(matches!(refused, MemoryError::StreamGone { .. }));
-    // The buffer was last used there: the next use, and the free, find their order.
+    // The buffer was last used there: the next use, and the free, are ordered after that use.
     buffer.fill(2, &ours).unwrap();
     drop(buffer);
     assert!(rig.try_wrap(handle.0).is_err(), "forgotten, and no stream any more");
     rig.end(&[]);
 }
 
-/// The owner said nothing, and another stream has the handle now: the old one's work is waited for on the host.
+/// The owner did not give the stream up, and another stream now has the handle: the host waits for the old one's work.
 #[test]
 fn a_handle_that_came_back_is_another_stream() {
     let rig =
@@ -203,7 +203,7 @@ fn buffers_are_freed_behind_what_their_stream_got_behind_our_back() {
     }
 }
 
-/// Their owner orders their stream behind ours, as it must before it touches what ours used.
+/// The owner orders its stream behind ours, as it must before it accesses memory that ours used.
 fn handle_after(theirs: &Stream, ours: &Stream, handle: StreamHandle) -> StreamHandle {
     theirs.wait_for(ours.position()).unwrap();
     handle
@@ -221,7 +221,7 @@ mod captured {
         rig.driver.graph_destroy(graph).unwrap();
     }
 
-    /// Refused before the driver is asked, so the capture goes on.
+    /// Refused before any driver call, so the capture continues.
     #[test]
     fn everything_on_a_captured_stream_is_refused_and_the_capture_lives() {
         for strategy in Strategy::ALL {
@@ -249,7 +249,7 @@ mod captured {
                 assert!(words.ends_with(ends), "{words}");
                 assert!(words.starts_with(what) || what == "a wait", "{strategy}: {words}");
             }
-            // Our own streams go on meanwhile, behind what they know.
+            // Our own streams continue meanwhile, behind positions that are already ordered.
             assert!(matches!(rig.pool.trim_to(ByteSize::ZERO), Err(error) if error.is_capturing()));
             end(&rig, handle);
             buffer.fill(1, &theirs).unwrap();
@@ -258,7 +258,7 @@ mod captured {
         }
     }
 
-    /// Asking for its number would break the capture.
+    /// A query of its ID would break the capture.
     #[test]
     fn a_captured_stream_is_known_by_its_handle() {
         let rig = rig();
@@ -274,14 +274,14 @@ mod captured {
         for handle in [known, new] {
             end(&rig, handle);
         }
-        // The second one's number is asked for now, and it stays the same stream.
+        // The second stream's ID is queried now, and it stays the same stream.
         assert_eq!(rig.wrap(new.0).id(), seen.id());
         seen.give_up().unwrap();
         before.give_up().unwrap();
         rig.end(&[known, new]);
     }
 
-    /// A free of what the captured stream used last waits for the end of the capture.
+    /// The free of memory last used by the captured stream waits for the end of the capture.
     #[test]
     fn frees_are_put_off_until_the_capture_is_over() {
         for strategy in Strategy::ALL {
@@ -303,7 +303,7 @@ mod captured {
         }
     }
 
-    /// One of ours, whose raw handle another library captures with.
+    /// One of our streams, captured by another library through its raw handle.
     #[test]
     fn one_of_our_streams_says_so_itself() {
         let rig = rig();
@@ -318,7 +318,7 @@ mod captured {
         rig.end(&[]);
     }
 
-    /// Waiting for what is not captured, from the very thread that captures, is no wait for the capture.
+    /// A wait for uncaptured work, from the capturing thread itself, does not affect the capture.
     #[test]
     fn our_own_streams_are_waited_for_while_this_thread_captures() {
         let rig = rig();
@@ -336,7 +336,7 @@ mod captured {
         rig.end(&[handle]);
     }
 
-    /// The thread that polls for results asks about events, which breaks captures of careless threads.
+    /// The polling thread queries events, which breaks captures if its capture mode is not relaxed.
     #[test]
     fn results_are_awaited_while_another_thread_captures() {
         let rig = rig();
@@ -346,14 +346,14 @@ mod captured {
         let buffer = DeviceBuffer::upload(&[5, 6], &ours, &rig.pool, &pinned).unwrap();
         let pending = buffer.download_vec(&ours, &pinned).unwrap();
         begin(&rig, handle);
-        // The poller alone looks; this thread only waits for it.
+        // Only the poller queries; this thread only waits for it.
         assert_eq!(crate::pending::block_on(pending).unwrap(), [5, 6]);
         end(&rig, handle);
         drop((buffer, pinned));
         rig.end(&[handle]);
     }
 
-    /// S1.48: a memset node made by hand takes no memory of a pool; a memset that is captured does.
+    /// S1.48: a memset node built by hand cannot use memory of a pool; a captured memset can.
     #[test]
     fn memory_of_a_pool_is_not_for_memset_nodes_but_for_captured_memsets() {
         for (strategy, node_takes_it) in [(Strategy::CudaAsync, false), (Strategy::Cuda, true)] {

@@ -1,4 +1,4 @@
-//! Promises of memory: turns, refusals, deadlocks, and random use against a simple model.
+//! Reservations of memory: order, refusals, deadlocks, and random use against a simple model.
 
 use crate::pending::block_on;
 use std::future::Future;
@@ -30,7 +30,7 @@ fn refusal<T>(result: Result<T>) -> Refusal {
     }
 }
 
-/// A task that is polled when it was woken, and not otherwise: a lost wake-up would leave it waiting for ever.
+/// A task that is polled only after a wake-up: a lost one would leave it waiting forever.
 struct Task<F: Future> {
     future: Pin<Box<F>>,
     woken: Arc<Flag>,
@@ -145,7 +145,7 @@ fn head_room_is_for_those_who_cannot_spill() {
     assert_eq!(refusal(p.try_reserve(device(81).spillable())), Refusal::TooLarge);
     let spillable = p.try_reserve(device(80).spillable()).unwrap();
     assert_eq!(refusal(p.try_reserve(device(1).spillable())), Refusal::NoRoom);
-    // Who waits for what is head-room does not keep back who may have it.
+    // A request that waits for head-room does not delay one that may use it.
     let other = g.participant("other", 0);
     let mut waits = Task::new(other.reserve(device(10).spillable()));
     assert!(waits.run().is_none());
@@ -169,7 +169,7 @@ fn turns_go_by_priority_then_to_holders_then_by_age_and_nobody_overtakes() {
     }
     assert_eq!(g.statistics(Device).waiting, 4);
     drop(all);
-    // There is room for one of them; a small request does not slip past the others.
+    // One of them fits; a small request does not overtake the others.
     let [mut o, mut y, mut h, mut first] = waiting;
     let high_has = first.run().unwrap().unwrap();
     assert!(h.run().is_none() && o.run().is_none() && y.run().is_none());
@@ -197,14 +197,14 @@ fn a_dropped_future_leaves_the_queue_and_gives_back_what_it_was_granted() {
     drop(waits);
     let behind = behind.run().expect("woken").unwrap();
     assert_eq!((behind.bytes(), g.reserved(Device)), (ByteSize(30), ByteSize(80)));
-    // Granted, and dropped before it is looked at.
+    // Granted, and dropped before it is polled.
     let mut granted = Task::new(b.reserve(device(30)));
     assert!(granted.run().is_none());
     held.shrink(ByteSize(50));
     assert_eq!((granted.is_woken(), g.reserved(Device)), (true, ByteSize(60)));
     drop(granted);
     assert_eq!(g.reserved(Device), ByteSize(30));
-    // A grow, too: the reservation is as before.
+    // Likewise for a grow: the reservation is unchanged.
     let mut grown = a.try_reserve(device(60)).unwrap();
     {
         let mut grow = Task::new(grown.grow(ByteSize(20)));
@@ -228,7 +228,7 @@ fn when_all_holders_wait_the_lowest_youngest_gives_way() {
     assert_eq!(refusal(tasks[1].run().expect("woken")), Refusal::Deadlock);
     let [first, second, third] = tasks;
     drop(second);
-    // It gives back what it has, as it was told.
+    // It releases its reservation, as the refusal advises.
     let (mut first, mut third) = (first, third);
     assert!(first.run().is_none() && third.run().is_none());
     assert_eq!(g.statistics(Device).deadlocks, 1);
@@ -254,7 +254,7 @@ fn two_threads_that_wait_for_each_other_both_end() {
                     while let Err(error) = block_on(held.grow(ByteSize(30))) {
                         assert_eq!(refusal::<()>(Err(error)), Refusal::Deadlock);
                         refused.fetch_add(1, SeqCst);
-                        // Back to where it held nothing.
+                        // Back to a state in which it held nothing.
                         held.shrink(ByteSize::MAX);
                         block_on(held.grow(ByteSize(50))).unwrap();
                     }
@@ -267,7 +267,7 @@ fn two_threads_that_wait_for_each_other_both_end() {
     }
 }
 
-/// Spillable reservations that a hook gives up, one at a time.
+/// Spillable reservations that a hook releases, one at a time.
 type Spillables = Arc<Mutex<Vec<Reservation>>>;
 
 fn spill_from(
@@ -277,7 +277,7 @@ fn spill_from(
     move |shortage| {
         let mut given = ByteSize::ZERO;
         while given < shortage.wanted {
-            // Dropped outside of the lock: that may wake anybody.
+            // Dropped outside the lock, because that may wake tasks.
             let next = {
                 let mut list = spillables.lock().unwrap();
                 let index = list.iter().position(|reservation| reservation.space() == shortage.space);
@@ -343,9 +343,9 @@ fn a_spiller_that_asks_for_memory_is_not_asked_inside_itself_and_lies_do_not_han
             asked.fetch_add(1, SeqCst);
             let p = g.participant("spiller", 0);
             assert_eq!(refusal(p.try_reserve(device(90))), Refusal::NoRoom);
-            // A little is there, unless somebody waits for it.
+            // Some memory is free, unless a request waits for it.
             assert_eq!(p.try_reserve(device(5)).is_ok(), g.statistics(Device).waiting == 0);
-            // Not true.
+            // A false report.
             ByteSize(1)
         }
     });
@@ -354,7 +354,7 @@ fn a_spiller_that_asks_for_memory_is_not_asked_inside_itself_and_lies_do_not_han
     assert_eq!(asked.load(SeqCst), 0);
     assert_eq!(refusal(p.try_reserve(device(30))), Refusal::NoRoom);
     assert!((1..20).contains(&asked.load(SeqCst)), "{asked:?}");
-    // Alone, waiting for itself: an end, too.
+    // A task alone that waits for itself is refused, too.
     let mut held = held;
     assert_eq!(refusal(Task::new(held.grow(ByteSize(30))).run().expect("an answer at once")), Refusal::Deadlock);
     drop(held);
@@ -394,7 +394,7 @@ fn step() -> impl Strategy<Value = Step> {
 const CAPACITY: u64 = 100;
 const HEADROOM: u64 = 15;
 
-/// What is in somebody's hands, and who waits.
+/// Reservations held, and waiting tasks.
 struct Model {
     held: Vec<Reservation>,
     waiting: Vec<Task<Reserve>>,
@@ -407,7 +407,7 @@ impl Model {
         held + self.offered.lock().unwrap().iter().map(|r| r.bytes().as_u64()).sum::<u64>()
     }
 
-    /// Polls who was woken, until nobody is.
+    /// Polls woken tasks until there are none.
     fn run(&mut self) {
         while let Some(index) = self.waiting.iter().position(Task::is_woken) {
             match self.waiting[index].run() {
@@ -505,13 +505,13 @@ proptest! {
             g.check();
             let reserved = g.reserved(Device).as_u64();
             prop_assert!(reserved <= CAPACITY);
-            // What was granted and not looked at yet is reserved, and in nobody's hands.
+            // Granted reservations that are not polled yet are reserved, but not held.
             prop_assert!(model.sum() <= reserved);
             if !model.waiting.iter().any(Task::is_woken) {
                 prop_assert_eq!(model.sum(), reserved);
             }
         }
-        // When everything comes back, everyone who waits is served: one after the other, since each gives back in turn.
+        // After everything is released, all waiting tasks are served, one after the other, since each releases in turn.
         model.run();
         for _ in 0..1000 {
             if model.waiting.is_empty() {

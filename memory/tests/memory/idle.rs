@@ -1,4 +1,4 @@
-//! Pools give back what nobody uses: after a while, and when a neighbour has taken the rest of the device.
+//! Pools free unused memory: after a delay, and when another process has taken the rest of the device.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,7 +95,7 @@ fn no_time_means_never() {
     assert_eq!((idle.look(), trims(&driver)), (None, 0));
 }
 
-/// What is live stays, for every strategy that keeps memory.
+/// Live memory stays, for every strategy that keeps memory.
 #[test]
 fn live_memory_stays_and_the_rest_goes_back_to_the_device() {
     for strategy in [Strategy::CudaAsync, Strategy::Caching, Strategy::Arena, Strategy::Binning] {
@@ -130,7 +130,7 @@ fn the_thread_trims_by_itself_and_keeps_nothing_alive() {
     let pool = MemoryPool::builder(&device).build().unwrap();
     let idle = IdleTrim::new(&pool, Some(Duration::from_secs(1)), clock);
     idle.begin();
-    // A second passes with each look at the clock: the thread's first one is late enough.
+    // The clock advances a second per reading: the thread's first reading is late enough.
     idle.end();
     while trims(&driver) == 0 {
         std::thread::yield_now();
@@ -142,7 +142,7 @@ fn the_thread_trims_by_itself_and_keeps_nothing_alive() {
     }
 }
 
-/// A neighbour's process takes most of the device after the pool has set its limit.
+/// Another process takes most of the device after the pool has set its limit.
 #[test]
 fn a_neighbour_lowers_the_limit_until_nothing_is_used() {
     let driver = SimDriver::new(SimOptions { memory_bytes: 1 << 30, ..SimOptions::default() });
@@ -168,12 +168,12 @@ fn a_neighbour_lowers_the_limit_until_nothing_is_used() {
         assert_eq!(pool.limit(), ByteSize::mib(320), "64 MiB of ours and 256 MiB that are free");
         assert_eq!(pool.configured_limit(), ByteSize::mib(768));
 
-        // What is too much for the device is refused without asking it, and in its name.
+        // A request too large for the device is refused without a driver call, with the device named as the cause.
         let trims = pool.pressure_statistics().num_trims;
         let error = DeviceBuffer::new(512 << 20, &stream, &pool).unwrap_err();
         assert!(error.to_string().contains("but the device has only 256 MiB of 1 GiB left"), "{error}");
         assert_eq!(pool.pressure_statistics().num_trims, trims);
-        // Smaller pieces go on.
+        // Smaller requests succeed.
         drop(DeviceBuffer::new(128 << 20, &stream, &pool).unwrap());
 
         drop(taken);

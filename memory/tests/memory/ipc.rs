@@ -1,4 +1,5 @@
-//! Two processes share buffers: a pool by descriptor over a socket, allocations by their bytes, and the order of frees.
+//! Two processes share buffers: a pool by descriptor over a socket, allocations by their messages, and the order of
+//! frees.
 
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -19,13 +20,13 @@ use sendfd::SendWithFd;
 use super::sim_rig::seeds;
 
 const LEN: usize = 5000;
-/// Bounds a hang; what it waits for has been sent.
+/// Bounds a hang; the awaited message has been sent.
 const SOON: Duration = Duration::from_secs(600);
-/// Bounds how long a child may take to run its program.
+/// Maximum time for a child to start its program.
 const BRIEFLY: Duration = Duration::from_secs(60);
 const NOW: Duration = Duration::ZERO;
 
-/// Descriptors that stay open. A child that another test starts holds a copy of each until it runs its own program.
+/// Number of open descriptors. A child of another test holds copies until it runs its own program.
 pub fn left_open(driver: &SimDriver) -> usize {
     let begun = Instant::now();
     loop {
@@ -69,7 +70,7 @@ fn shared_pool(device: &Device) -> MemoryPool {
     MemoryPool::builder(device).export(HandleTypes::POSIX_FD).build().unwrap()
 }
 
-/// An exporter and an importer, the pool sent and opened for device 0.
+/// An exporter and an importer; the pool is sent, and opened for device 0.
 fn two(options: SimOptions) -> Two {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let driver = SimDriver::new(options);
@@ -84,7 +85,7 @@ fn two(options: SimOptions) -> Two {
 }
 
 impl Two {
-    /// A buffer of bytes `byte`, lent and sent.
+    /// A buffer filled with `byte`, lent and sent.
     fn lend(&mut self, byte: u8) -> LentBuffer {
         let buffer = DeviceBuffer::new(LEN, &self.exporter.stream, &self.pool).unwrap();
         buffer.fill(byte, &self.exporter.stream).unwrap();
@@ -97,7 +98,7 @@ impl Two {
         self.importer.channel.receive(SOON).unwrap().expect("it was sent")
     }
 
-    /// Ends both in order, importer first, and returns what was found.
+    /// Ends both in order, importer first, and returns the findings.
     fn close(self) -> Vec<String> {
         let Two { exporter, pool, exported, importer, imported } = self;
         let driver = exporter.driver.clone();
@@ -107,7 +108,7 @@ impl Two {
     }
 }
 
-/// The whole way, for every order that the events allow: bytes both ways, both frees in order, no finding.
+/// The complete exchange, in every order that the events allow: bytes both ways, both frees in order, no finding.
 #[test]
 fn a_buffer_goes_out_and_comes_back() {
     for seed in seeds() {
@@ -128,14 +129,14 @@ fn a_buffer_goes_out_and_comes_back() {
         let returned = two.exporter.channel.reclaim(lent, &two.exporter.stream, SOON, OnSilence::Keep).unwrap();
         let Returned::Buffer(buffer) = returned else { panic!("{returned:?}") };
         assert_eq!(two.exporter.fetch(&buffer), [vec![0x11; LEN - 1000], vec![0x22; 1000]].concat());
-        // Its next use on any stream is behind the importer's last one.
+        // Its next use on any stream is ordered behind the importer's last one.
         buffer.fill(3, &Stream::new(&two.exporter.device).unwrap()).unwrap();
         drop(buffer);
         assert_eq!(two.close(), [""; 0]);
     }
 }
 
-/// The host's word: the importer waited, so the exporter has nothing to wait for.
+/// Acknowledged by the host: the importer waited, so the exporter has nothing to wait for.
 #[test]
 fn a_host_acknowledges() {
     for seed in seeds() {
@@ -156,7 +157,7 @@ fn a_host_acknowledges() {
     }
 }
 
-/// `open` does not make the host wait, and every wait it makes on the device is needed: without it the checks fire.
+/// `open` does not make the host wait, and each of its waits on the device is needed: without it the checks fire.
 #[test]
 fn open_waits_for_ready_on_the_device() {
     let mut two = two(SimOptions { ignore_wait: Some(1), ..SimOptions::default() });
@@ -173,7 +174,7 @@ fn open_waits_for_ready_on_the_device() {
     drop(lent.reclaim(&finished, &two.exporter.stream).unwrap());
 }
 
-/// The exporter's wait for `finished`, too.
+/// The exporter's wait for `finished` is needed, too.
 #[test]
 fn reclaim_waits_for_finished_on_the_device() {
     let mut two = two(SimOptions { ignore_wait: Some(2), ..SimOptions::default() });
@@ -190,7 +191,7 @@ fn reclaim_waits_for_finished_on_the_device() {
     assert!(kinds.contains(&FindingKind::UnorderedFree), "{kinds:?}");
 }
 
-/// The last view releases, wherever it is dropped; until then there is no word.
+/// The last view releases the import, on any thread; until then no message is sent.
 #[test]
 fn views_keep_an_import_open() {
     let mut two = two(SimOptions::default());
@@ -209,7 +210,7 @@ fn views_keep_an_import_open() {
     assert_eq!(two.close(), [""; 0]);
 }
 
-/// S1.29: every device that uses the pool is named, the one where it lies as well.
+/// S1.29: every device that uses the pool is named, including the one that holds it.
 #[test]
 fn a_device_without_access_opens_nothing() {
     let (ours, theirs) = UnixStream::pair().unwrap();
@@ -245,7 +246,7 @@ fn a_device_without_access_opens_nothing() {
     assert_eq!(driver.take_findings(), []);
 }
 
-/// A device that cannot reach the memory is refused before the driver is asked (S1.23 again).
+/// A device that cannot access the memory is refused before any driver call (S1.23 again).
 #[test]
 fn a_device_that_cannot_reach_an_imported_pool() {
     let (ours, theirs) = UnixStream::pair().unwrap();
@@ -259,7 +260,7 @@ fn a_device_that_cannot_reach_an_imported_pool() {
     assert!(matches!(error, MemoryError::PeerUnsupported { .. }), "{error}");
 }
 
-/// A word for another allocation gives nothing back, and loses nothing.
+/// A message for another allocation reclaims nothing, and is not lost.
 #[test]
 fn the_right_word_for_the_right_buffer() {
     let mut two = two(SimOptions::default());
@@ -276,7 +277,7 @@ fn the_right_word_for_the_right_buffer() {
     assert_eq!(two.close(), [""; 0]);
 }
 
-/// Words may come in any order; who waits for one keeps the others.
+/// Messages may arrive in any order; a wait for one keeps the others.
 #[test]
 fn words_come_in_any_order() {
     let mut two = two(SimOptions::default());
@@ -293,7 +294,7 @@ fn words_come_in_any_order() {
     assert_eq!(two.close(), [""; 0]);
 }
 
-/// An importer that is slow: the exporter keeps the memory, asks again, and gets it.
+/// A slow importer: the exporter keeps the memory, and reclaims it later.
 #[test]
 fn a_slow_importer_keeps_the_memory() {
     let mut two = two(SimOptions::default());
@@ -311,7 +312,7 @@ fn a_slow_importer_keeps_the_memory() {
     assert_eq!(two.close(), [""; 0]);
 }
 
-/// A crashed importer: its socket is closed, the exporter need not wait for the time to pass, and drops as it chose.
+/// A crashed importer: its socket is closed, so the exporter need not wait for the timeout, and applies its policy.
 #[test]
 fn a_crashed_importer() {
     for (policy, drops) in [(OnSilence::Drop, true), (OnSilence::Keep, false)] {
@@ -320,7 +321,7 @@ fn a_crashed_importer() {
         let shared = two.receive();
         let opened = two.imported.open(shared, &two.importer.stream).unwrap();
         opened.fill(9, &two.importer.stream).unwrap();
-        // Gone without a word: the system closes its socket and takes its mapping away. Its objects are never dropped.
+        // Ended without a message: the system closes its socket and unmaps its memory. Its objects are never dropped.
         two.importer.driver.crash();
         let Two { mut exporter, pool, exported, importer, imported } = two;
         std::mem::forget((opened, imported));
@@ -344,7 +345,8 @@ fn a_crashed_importer() {
     }
 }
 
-/// Dropped without a word, a lent buffer is leaked and the device told: never freed under the importer.
+/// A lent buffer that is dropped before an acknowledgement is leaked and reported to the device: never freed while the
+/// importer uses it.
 #[test]
 fn a_lent_buffer_that_is_dropped_leaks() {
     let mut two = two(SimOptions::default());
@@ -356,7 +358,7 @@ fn a_lent_buffer_that_is_dropped_leaks() {
     assert!(matches!(errors[..], [MemoryError::IpcLeaked { .. }]), "{errors:?}");
     assert!(errors[0].to_string().contains("leaked: dropped before its importer was done"), "{}", errors[0]);
     assert_eq!(two.exporter.device.counters().leaked_bytes, 5120);
-    // The importer goes on undisturbed.
+    // The importer continues undisturbed.
     assert_eq!(two.importer.fetch(&opened), vec![4; LEN]);
     drop(opened);
     let findings = two.close();
@@ -364,7 +366,7 @@ fn a_lent_buffer_that_is_dropped_leaks() {
     assert!(findings[0].contains("still allocated at the end of its pool"), "{}", findings[0]);
 }
 
-/// A view that the exporter kept does not free lent memory either, and reclaimed memory is freed with its last view.
+/// A view kept by the exporter does not free lent memory either, and reclaimed memory is freed with its last view.
 #[test]
 fn views_of_the_exporter() {
     let mut two = two(SimOptions::default());
@@ -380,7 +382,7 @@ fn views_of_the_exporter() {
     assert_eq!(two.close(), [""; 0]);
 }
 
-/// What cannot be shared, with the rule.
+/// Memory that cannot be shared is refused with the rule.
 #[test]
 fn what_is_not_shared() {
     let two = two(SimOptions::default());
@@ -399,7 +401,7 @@ fn what_is_not_shared() {
     assert_eq!(two.close(), [""; 0]);
 }
 
-/// S1.32: threshold and trim are refused with the rule, where they would do nothing.
+/// S1.32: threshold and trim would have no effect, and are refused with the rule.
 #[test]
 fn an_exported_pool_gives_nothing_back() {
     let two = two(SimOptions::default());
@@ -413,7 +415,7 @@ fn an_exported_pool_gives_nothing_back() {
     assert_eq!(two.close(), [""; 0]);
 }
 
-/// One allocation is opened once, from the pool it is of.
+/// An allocation is opened once, from its own pool.
 #[test]
 fn an_allocation_is_opened_once_from_its_own_pool() {
     let mut two = two(SimOptions::default());
@@ -438,7 +440,7 @@ fn an_allocation_is_opened_once_from_its_own_pool() {
     assert_eq!(two.close(), [""; 0]);
 }
 
-/// Bytes that mean nothing end the channel with what was wrong; a socket that closes says so.
+/// Invalid bytes end the channel with the problem; a closed socket is reported as such.
 #[test]
 fn bad_bytes_on_the_socket() {
     let (mut ours, theirs) = UnixStream::pair().unwrap();
@@ -460,7 +462,7 @@ fn bad_bytes_on_the_socket() {
     assert!(matches!(error, MemoryError::IpcClosed { .. }), "{error}");
 }
 
-/// A message in pieces is put together, whatever the timeouts between; a pool without its descriptor is refused.
+/// A message in fragments is reassembled, across any timeouts; a pool without its descriptor is refused.
 #[test]
 fn messages_in_pieces() {
     let two = two(SimOptions::default());
@@ -484,7 +486,7 @@ fn messages_in_pieces() {
     assert_eq!(two.close(), [""; 0]);
 }
 
-/// A descriptor of something else is the driver's to refuse, and is closed all the same.
+/// The driver refuses a descriptor of another kind, and it is closed anyway.
 #[test]
 fn a_descriptor_of_something_else() {
     let (ours, theirs) = UnixStream::pair().unwrap();
@@ -498,7 +500,7 @@ fn a_descriptor_of_something_else() {
     assert!(writer.write(&[0]).is_err(), "nobody holds the other end");
 }
 
-/// A word as bytes, for who has a transport of his own.
+/// Acknowledgements as bytes, for callers with another transport.
 #[test]
 fn words_travel_as_bytes() {
     let mut two = two(SimOptions::default());
@@ -510,7 +512,8 @@ fn words_travel_as_bytes() {
     assert_eq!(two.close(), [""; 0]);
 }
 
-/// Many at once, on several streams, opened and given back in other orders, one channel for all: silent, and nothing kept.
+/// Many buffers at once, on several streams, opened and returned in other orders over one channel: no finding, and
+/// nothing kept.
 #[test]
 fn many_buffers_at_once() {
     for seed in seeds().take(6) {
@@ -543,7 +546,7 @@ fn many_buffers_at_once() {
     }
 }
 
-/// The kernel says whose process is at the other end; nothing goes to, or comes from, one of another user.
+/// The kernel reports the user of the process at the other end; nothing is exchanged with another user.
 #[test]
 fn a_peer_of_another_user_gets_nothing() {
     let mut two = two(SimOptions::default());
@@ -551,7 +554,7 @@ fn a_peer_of_another_user_gets_nothing() {
     let shared = two.receive();
     let (mut ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
-    // Nobody here is this user.
+    // No process here runs as this user.
     let mut channel = IpcChannel::with_user(theirs, u32::MAX - 1);
     ours.write_all(&shared.to_bytes()).unwrap();
     let errors = [
@@ -571,7 +574,8 @@ fn a_peer_of_another_user_gets_nothing() {
     assert_eq!(two.close(), [""; 0]);
 }
 
-/// An exporter that says more bytes than it has allocated would make kernels read outside: the driver knows better.
+/// An exporter that claims more bytes than it allocated would make kernels access memory outside: the driver reports
+/// the true length.
 #[test]
 fn a_length_that_the_allocation_has_not_is_refused() {
     let mut two = two(SimOptions::default());
@@ -591,7 +595,7 @@ fn a_length_that_the_allocation_has_not_is_refused() {
         assert!(two.imported.take_finished().is_empty());
     }
     assert_eq!(two.imported.statistics().imported_bytes.as_u64(), 0);
-    // What was refused is not open: the honest message is welcome.
+    // The refused allocation is not open: the correct message is accepted.
     let opened = two.imported.open(claims(LEN as u64), &two.importer.stream).unwrap();
     assert_eq!(two.importer.fetch(&opened), vec![1; LEN]);
     drop(opened);
@@ -599,7 +603,7 @@ fn a_length_that_the_allocation_has_not_is_refused() {
     assert_eq!(two.close(), [""; 0]);
 }
 
-/// Whoever sends without end is cut off, instead of filling the other process's memory.
+/// A peer that sends without end is cut off, so that it cannot fill the other process's memory.
 #[test]
 fn a_peer_that_floods_is_cut_off() {
     let mut two = two(SimOptions::default());
@@ -615,7 +619,7 @@ fn a_peer_that_floods_is_cut_off() {
         let error = channel.receive(SOON).unwrap_err();
         assert!(matches!(error, MemoryError::IpcFlooded { limit: MOST_WAITING, .. }), "{error}");
         assert!(error.to_string().contains("more than 4096 of acknowledgements"), "{error}");
-        // What came before is there.
+        // Earlier messages are still available.
         for _ in 0..MOST_WAITING {
             assert_eq!(channel.receive_finished(NOW).unwrap().unwrap().number(), lent.number());
         }

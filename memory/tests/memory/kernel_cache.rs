@@ -1,4 +1,4 @@
-//! Assembled kernels on disk: found by the next process, whatever became of the files meanwhile.
+//! Assembled kernels on disk: found by the next process, despite any damage to the files.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -9,12 +9,12 @@ use std::time::{Duration, SystemTime};
 use millpond_memory::driver::sim::{SimDriver, SimOptions};
 use millpond_memory::{ByteSize, Device, KernelCache, KernelCacheStatistics};
 
-/// A kernel of a name of its own.
+/// A kernel with a unique name.
 fn ptx(name: &str) -> String {
     format!(".version 8.2\n.target sm_70\n.address_size 64\n.visible .entry {name}()\n{{\n    ret;\n}}\n")
 }
 
-/// What a process did that loaded kernels of these names: in the folder, and how many texts its driver assembled.
+/// Cache statistics of a process that loaded kernels of these names, and the number of texts its driver assembled.
 fn process_with(options: SimOptions, folder: &Path, most: ByteSize, names: &[&str]) -> (KernelCacheStatistics, u64) {
     let driver = SimDriver::new(options);
     let device = Device::open(driver.clone(), 0).unwrap();
@@ -72,7 +72,7 @@ fn what_is_not_whole_is_assembled_and_written_again() {
     let file = kernels(&kept).remove(0);
     let whole = fs::read(&file).unwrap();
     let mut wrong = vec![vec![], b"of another program".to_vec(), [&whole[..], b"more"].concat()];
-    // Cut anywhere, and a bit turned anywhere.
+    // Truncated at every length, and with a bit flipped in every byte.
     for at in 0..whole.len() {
         let mut turned = whole.clone();
         turned[at] ^= 1 << (at % 8);
@@ -83,7 +83,7 @@ fn what_is_not_whole_is_assembled_and_written_again() {
         assert_eq!(process(&kept, &["one"]), (did(0, 1, 1, 1), 1), "{} bytes", bytes.len());
         assert_eq!(fs::read(&file).unwrap(), whole);
     }
-    // A file under the name of another key, and one that is not there itself.
+    // A file under the name of another key, and a missing file.
     process(&kept, &["two"]);
     let other = kernels(&kept).into_iter().find(|known| *known != file).unwrap();
     fs::copy(&other, &file).unwrap();
@@ -128,13 +128,13 @@ fn files_used_longest_ago_make_room() {
     let most = ByteSize(bytes * 4 + 8);
     assert_eq!(process_with(SimOptions::default(), &kept, most, &["two", "six", "ten"]).0.written, 3);
     assert_eq!(kernels(&kept).len(), 4);
-    // Used again, it is the newest; the next one asks for room.
+    // Used again, it is the newest; the next file requires space.
     assert_eq!(process_with(SimOptions::default(), &kept, most, &["one"]).0.read, 1);
     kernels(&kept).iter().filter(|file| **file != first).for_each(|file| age(file, 2));
     assert_eq!(process_with(SimOptions::default(), &kept, most, &["new"]).0.written, 1);
     let left: u64 = kernels(&kept).iter().map(|file| fs::metadata(file).unwrap().len()).sum();
     assert!(left <= most.as_u64() && first.exists() && kernels(&kept).len() == 3, "{:?}", kernels(&kept));
-    // What is larger than all of it is not kept.
+    // Code larger than the bound is not kept.
     assert_eq!(process_with(SimOptions::default(), &kept, ByteSize(10), &["one"]), (did(0, 1, 0, 0), 1));
 }
 
@@ -158,7 +158,7 @@ fn a_folder_that_others_may_write_is_refused() {
 fn processes_share_a_folder_at_the_same_time() {
     let names: Vec<String> = (0..20).map(|number| format!("kernel_{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    // Caches of one process, too, which have its number in common.
+    // Also caches of one process, which share its process ID.
     for round in 0..8 {
         let folder = tempfile::tempdir().unwrap();
         let kept = folder.path().join("kernels");

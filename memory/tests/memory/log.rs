@@ -1,4 +1,4 @@
-//! The allocation log: what is written is what is read, and what cannot be read says where and why.
+//! The allocation log: a written log reads back unchanged, and an unreadable one reports where and why.
 
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
@@ -10,7 +10,7 @@ use millpond_memory::log::{Action, After, COLUMNS, LogError, LogFile, Record};
 use millpond_memory::{ByteSize, Device, DeviceBuffer, MemoryLog, MemoryPool, Strategy as Resource, Stream};
 use proptest::prelude::*;
 
-/// What a log writes to, and a test reads.
+/// A log's output that a test can read.
 #[derive(Clone, Default)]
 pub struct Shared(Arc<Mutex<Vec<u8>>>);
 
@@ -48,7 +48,7 @@ fn any_record() -> impl Strategy<Value = Record> {
     (0..Action::ALL.len(), numbers, ours).prop_map(|(action, numbers, (seq, time_ns, position, after, tag))| {
         let (thread, time_us, pointer, size, stream) = numbers;
         let action = Action::ALL[action];
-        // A wait is for something.
+        // A wait needs a target.
         let after = if action == Action::Wait { after.or(Some(After::All)) } else { after };
         Record { thread, time_us, action, pointer, size, stream, seq, time_ns, alloc_id: 1, position, after, tag }
     })
@@ -58,7 +58,7 @@ proptest! {
     #[test]
     fn what_is_written_is_read_back(mut records in proptest::collection::vec(any_record(), 0..20)) {
         for (index, record) in records.iter_mut().enumerate() {
-            // Names and numbers of calls are what a log makes unique.
+            // A log makes IDs and call numbers unique.
             record.alloc_id = index as u64 + 1;
             record.seq = index as u64 * 3;
         }
@@ -67,7 +67,7 @@ proptest! {
         prop_assert_eq!(log.records, records);
     }
 
-    /// Whatever a file holds, reading it ends in a log or in words.
+    /// For any file contents, reading returns a log or an error message.
     #[test]
     fn nothing_that_is_read_panics(text in "([A-Za-z0-9x:,\"\n. ]|Action|Pointer|Size|allocate|free){0,60}") {
         let _ = LogFile::read(text.as_bytes());
@@ -120,7 +120,7 @@ fn a_log_of_rmms_is_read_with_names_for_its_addresses() {
             ("allocate", 1, 1_048_576, 0),
             ("allocate", 2, 256, 2),
             ("free", 1, 1_048_576, 0),
-            // The address came back, and is somebody else's.
+            // The address was reused by another allocation.
             ("allocate", 3, 512, 2),
             ("allocate failure", 0, 99_999_999_999, 2),
             ("free", 3, 512, 0),
@@ -243,7 +243,7 @@ fn a_device_logs_uses_waits_events_and_synchronisations() {
     );
     assert_eq!(of(Action::UseRead).iter().map(|r| (r.alloc_id, r.stream)).collect::<Vec<_>>(), [(1, 1)]);
     assert_eq!(of(Action::UseShare).iter().map(|r| (r.alloc_id, r.stream)).collect::<Vec<_>>(), [(1, 1)]);
-    // b comes after a's fill before it reads; nothing else crosses.
+    // b waits for a's fill before it reads; there are no other waits.
     let [wait] = of(Action::Wait)[..] else { panic!("{text}") };
     let filled = of(Action::UseWrite)[1].position;
     assert_eq!((wait.stream, wait.after), (1, Some(After::Place { stream: 0, position: filled })));
@@ -278,7 +278,7 @@ fn without_a_log_nothing_is_kept() {
     assert!(device.log().is_none());
 }
 
-/// A folder that goes away with its test.
+/// A folder that is removed with its test.
 struct Folder(std::path::PathBuf);
 
 impl Folder {

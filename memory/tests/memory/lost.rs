@@ -1,6 +1,6 @@
-//! Which codes lose a device, and how long a device may take: what follows is the same.
+//! Codes that lose a device, and the time limit of a device: the consequences are the same.
 //!
-//! Clock      time passes when a test says so, or with every look at the clock; nothing here sleeps.
+//! Clock      time passes when a test advances it, or at every reading of the clock; nothing here sleeps.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use millpond_memory::{
 use crate::pending::block_on;
 use crate::recording::{Call, Recording};
 
-/// Time that a test moves.
+/// A clock that a test advances.
 #[derive(Default)]
 pub struct TestClock {
     now_ms: AtomicU64,
-    /// How far each look moves it.
+    /// Milliseconds that each reading advances the clock.
     step_ms: u64,
 }
 
@@ -28,7 +28,7 @@ impl TestClock {
         Arc::default()
     }
 
-    /// A second passes with every look.
+    /// Advances a second with every reading.
     pub fn ticking() -> Arc<Self> {
         Arc::new(TestClock { step_ms: 1000, ..TestClock::default() })
     }
@@ -68,15 +68,16 @@ const ALL: &[std::ops::RangeInclusive<u32>] = &[
     999..=999,
 ];
 
-/// Those after which, by the same file, the process must be ended for CUDA to be used again, and what the driver says when its
-/// service is gone.
+/// Codes after which, by the same file, the process must end before CUDA can be used again, and those of a driver that
+/// has lost its service.
 const ENDS_THE_CONTEXT: &[u32] =
     &[4, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 806, 810, 909, 911, 999];
 
-/// What is an error of the call alone where the call does its work at once, and no sign of health where it does not.
+/// Codes that are an error of the call alone if the call finishes before it returns, and otherwise leave the device's
+/// state unknown.
 const NOT_WELL: &[u32] = &[46, 802, 805, 807, 808, 809, 916, 917, 919];
 
-/// Codes that no header has.
+/// Codes that no header defines.
 const UNKNOWN: &[u32] = &[9, 228, 722, 920, 12345, u32::MAX];
 
 #[test]
@@ -123,7 +124,7 @@ fn setup(options: DeviceOptions) -> Setup {
 }
 
 impl Setup {
-    /// The call of the driver that `name` names, made by whatever makes it.
+    /// Makes the driver call `name` through this crate's API.
     fn call(&self, name: &str) -> Result<()> {
         let here = std::panic::Location::caller();
         match name {
@@ -142,7 +143,7 @@ impl Setup {
                     figures: None,
                     site: here,
                 };
-                // SAFETY: the driver only remembers it.
+                // SAFETY: the recording driver only stores it.
                 self.stream.submit(|driver, on| unsafe { driver.launch(&launch, on) }).map(|_| ())
             }
             "pool_alloc" => DeviceBuffer::new(64, &self.stream, &self.pool).map(|_| ()),
@@ -167,7 +168,7 @@ impl Setup {
         }
     }
 
-    /// Nothing reaches the driver any more, and what was in flight is not given again.
+    /// Checks that no call reaches the driver any more, and that memory in flight is not reused.
     fn assert_given_up(self, in_flight: Pending<millpond_memory::PinnedBuffer>) {
         assert!(block_on(in_flight).unwrap_err().is_device_lost());
         while self.pinned.statistics().lent > millpond_memory::ByteSize::ZERO {
@@ -289,7 +290,7 @@ fn a_device_that_hangs_is_lost_to_all_who_wait() {
     setup.assert_given_up(in_flight);
 }
 
-/// The handles of the events that were recorded, oldest first.
+/// Handles of the recorded events, oldest first.
 fn recorded(driver: &Recording) -> Vec<EventHandle> {
     let event = |call| if let Call::Record { event, .. } = call { Some(event) } else { None };
     driver.take().into_iter().filter_map(event).collect()
@@ -329,7 +330,7 @@ fn an_event_that_nobody_waits_for_is_progress_too() {
     clock.advance(599);
     driver.pass(unwatched);
     clock.advance(1);
-    // The poller finds the limit over, looks at what else has passed, and goes on waiting.
+    // The poller finds the limit exceeded, checks which other events have passed, and continues to wait.
     let asked = driver.queries();
     while driver.queries() < asked + 100 {
         std::thread::yield_now();

@@ -1,4 +1,4 @@
-//! The memory layer, over a driver that only records and over the simulated device.
+//! Tests of the memory layer, over a recording driver and over the simulated device.
 
 mod recording;
 

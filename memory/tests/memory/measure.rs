@@ -1,4 +1,4 @@
-//! The comparison of strategies on the simulated device: counts, the same for the same seed, and nothing left behind.
+//! The comparison of strategies on the simulated device: counts, equal for equal seeds, and nothing left allocated.
 
 use std::time::Duration;
 
@@ -53,15 +53,15 @@ fn counts_of_the_loop_are_those_of_the_strategies() {
     for strategy in Strategy::ALL {
         assert_eq!((cell(strategy.name()).allocations, cell(strategy.name()).steps), (20, 20), "{strategy}");
     }
-    // The loop waits once a lap by itself; cuda's free waits once more.
+    // The loop itself waits once per lap; cuda's free waits again.
     assert_eq!(cell("cuda_async").host_waits, 20);
     assert!(cell("cuda").host_waits >= 40);
-    // What is cached needs no call of the driver to be had again.
+    // Cached memory is reused without a driver call.
     assert!(cell("caching").driver_calls < cell("cuda_async").driver_calls);
     assert_eq!(cell("cuda").against_cuda, Some(1.0));
     assert_eq!(cell("cuda_async").against_cuda_async, Some(1.0));
     assert!(cell("caching").against_cuda_async.unwrap() < 1.0);
-    // cuda takes what is asked for; the others take more at once.
+    // cuda takes the requested bytes; the others take more at once.
     assert_eq!(cell("cuda").peak.reserved, ByteSize::kib(4));
     assert!(cell("arena").peak.fragmentation().unwrap() > 0.9);
 }
@@ -78,7 +78,8 @@ fn counts_depend_on_the_seed_alone() {
 fn a_small_device_has_failures_and_no_error() {
     let sim = SimOptions { memory_bytes: 4 << 20, ..SimOptions::default() };
     let all = measured(&MeasureOptions { budget: Duration::ZERO, ..MeasureOptions::default() }, sim);
-    // An arena's chunk of 32 MiB does not fit; it then takes what is asked for. The others do with little, or say so.
+    // An arena's chunk of 32 MiB does not fit; it then takes the requested bytes. The others manage with little memory,
+    // or report failures.
     assert!(all.cells.iter().all(|cell| cell.allocations == cell.frees), "{all:#?}");
 }
 

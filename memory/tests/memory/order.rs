@@ -1,4 +1,4 @@
-//! Waits that are implied make no driver call, and no wait that is needed is ever left out.
+//! Implied waits make no driver call, and a needed wait is never omitted.
 
 use std::collections::HashMap;
 
@@ -8,10 +8,10 @@ use proptest::prelude::*;
 
 use crate::recording::{Call, Recording};
 
-/// Plain reachability: for each piece of work, the set of all work before it.
+/// Plain reachability: for each piece of work, the set of all work ordered before it.
 #[derive(Default)]
 struct Graph {
-    /// By stream, then by position: everything the work comes after, itself included.
+    /// By stream, then by position: all work ordered before, including itself.
     ancestors: Vec<Vec<std::collections::BTreeSet<(usize, u64)>>>,
 }
 
@@ -32,7 +32,7 @@ impl Graph {
         self.ancestors[stream].push(set);
     }
 
-    /// Whether the next work of `stream` comes after that position.
+    /// Whether the next work of `stream` is ordered after that position.
     fn is_after(&self, stream: usize, position: (usize, u64)) -> bool {
         position.1 == 0
             || position.0 == stream
@@ -44,7 +44,7 @@ impl Graph {
 enum Step {
     Submit(usize),
     Record(usize),
-    /// The first waits for a position of the second, so many back.
+    /// The first stream waits for a position of the second, the given number of steps back.
     Wait(usize, usize, u64),
 }
 
@@ -62,7 +62,7 @@ fn steps() -> impl Strategy<Value = (usize, Vec<Step>)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The tracker says "already after" exactly where the graph of driver-level edges does.
+    /// The tracker reports "already after" exactly where the graph of driver-level edges does.
     #[test]
     fn elided_exactly_when_reachable((streams, steps) in steps()) {
         let mut graph = Graph::new(streams);
@@ -97,7 +97,8 @@ proptest! {
         }
     }
 
-    /// From the driver's log alone: every two conflicting uses of a buffer are ordered, and its free comes after all.
+    /// From the driver's log alone: all conflicting uses of a buffer are ordered, and its free is ordered after all
+    /// uses.
     #[test]
     fn conflicting_uses_are_ordered_in_the_drivers_log(
         streams in 2usize..=6,
@@ -110,7 +111,7 @@ proptest! {
         let buffers: Vec<DeviceBuffer> =
             (0..3).map(|i| DeviceBuffer::new(256, &lanes[i % streams], &pool).unwrap()).collect();
         driver.take();
-        // Each use is marked in the log by a fill whose length is its number and whose byte its kind.
+        // A fill marks each use in the log: its length is the use's number, its byte the kind.
         for (number, (stream, buffer, kind)) in uses.iter().enumerate() {
             let (on, buffer) = (&lanes[stream % streams], &buffers[*buffer]);
             let mut guard = match kind {
@@ -130,7 +131,7 @@ proptest! {
     }
 }
 
-/// Replays the log into reachability and looks for pairs without order.
+/// Computes reachability from the log, and searches for unordered pairs.
 fn check_log(log: &[Call]) -> Result<(), TestCaseError> {
     let mut index = HashMap::new();
     for call in log {
@@ -223,7 +224,7 @@ fn who_waits_for_a_waiting_stream_waits_for_what_it_waits_for() {
     c.wait_for(old).unwrap();
     let on_a = work(&a);
     b.wait_for(on_a).unwrap();
-    // Nothing was submitted to b since: its wait alone must be waited for.
+    // Nothing was submitted to b since: c must wait for b's wait alone.
     assert_eq!(c.wait_for(b.position()).unwrap(), Waited::Inserted);
     assert!(c.is_after(on_a));
 }
@@ -320,7 +321,7 @@ fn an_implied_wait_and_a_guard_on_the_same_stream_make_no_call() {
     drop(buffer.read(&b).unwrap());
     drop(buffer.read(&b).unwrap());
     assert_eq!(driver.take(), []);
-    // A write on one of the two comes after the read on the other, once.
+    // A write on one of the two is ordered after the read on the other, once.
     drop(buffer.write(&a).unwrap());
     assert_eq!(driver.take().iter().filter(|call| matches!(call, Call::Wait { .. })).count(), 1);
     drop(buffer.write(&a).unwrap());

@@ -1,4 +1,4 @@
-//! Two devices: who may touch whose memory, and in which order.
+//! Two devices: access to each other's memory, and its order.
 
 use std::sync::Arc;
 
@@ -44,7 +44,8 @@ fn silent(driver: &SimDriver) {
     assert!(findings.is_empty(), "{}", findings.join("\n"));
 }
 
-/// S1.25: the check comes first, says so itself, and leaves the pool as it was (S1.23: an empty pool would have accepted).
+/// S1.25: the check comes first, reports its own error, and leaves the pool unchanged (S1.23: an empty pool would have
+/// accepted).
 #[test]
 fn peers_that_cannot_reach_are_refused_before_the_driver_is_asked() {
     let (driver, a, b) = two(SimOptions { refuse_peers: true, ..SimOptions::default() });
@@ -56,14 +57,14 @@ fn peers_that_cannot_reach_are_refused_before_the_driver_is_asked() {
         error.to_string(),
         "peer access unsupported: device 1 cannot reach the memory of device 0; copy with `copy_to_peer`, which needs no access"
     );
-    // The trap is not sprung: the next allocation works.
+    // The pool is unharmed: the next allocation works.
     let buffer = DeviceBuffer::zeroed(LEN, &a.stream, &a.pool).unwrap();
     assert_eq!(fetch(&buffer, &a), vec![0; LEN]);
     drop(buffer);
     silent(&driver);
 }
 
-/// The device that reaches is asked about, not the one that is reached.
+/// The accessing device is checked, not the accessed one.
 #[test]
 fn access_has_a_direction() {
     let (_, a, b) = two(SimOptions { one_way_peers: true, ..SimOptions::default() });
@@ -73,7 +74,7 @@ fn access_has_a_direction() {
     assert!(b.pool.peer_access(&a.device).unwrap().enable().is_err());
 }
 
-/// S1.20: the pool's own device has access, and there is no function that would take it away; the driver refuses it too.
+/// S1.20: the pool's own device has access, and no function revokes it; the driver refuses that, too.
 #[test]
 fn the_own_device_always_has_access() {
     let (driver, a, _) = two(SimOptions::default());
@@ -85,7 +86,7 @@ fn the_own_device_always_has_access() {
     driver.pool_destroy(raw).unwrap();
 }
 
-/// S1.22, S1.24: one call for what is allocated and what will be; asked again, nothing is set again and nothing toggled.
+/// S1.22, S1.24: one call covers current and future allocations; a repeated call changes nothing.
 #[test]
 fn access_is_for_the_whole_pool_and_for_good() {
     let (driver, a, b) = two(SimOptions::default());
@@ -106,7 +107,7 @@ fn access_is_for_the_whole_pool_and_for_good() {
     silent(&driver);
 }
 
-/// S1.19, S3.22: without `enable` a peer's use is refused here, with what to call; nothing else opens a pool.
+/// S1.19, S3.22: without `enable` a peer's use is refused here, with the call to make; nothing else opens a pool.
 #[test]
 fn a_peer_without_access_is_refused_with_the_way_out() {
     let (driver, a, b) = two(SimOptions::default());
@@ -122,7 +123,7 @@ fn a_peer_without_access_is_refused_with_the_way_out() {
     silent(&driver);
 }
 
-/// Only a pool of the driver's has access to set.
+/// Only pools of the driver have access settings.
 #[test]
 fn other_memory_has_no_access_to_set() {
     let (_, a, b) = two(SimOptions::default());
@@ -146,7 +147,7 @@ fn a_use_for_reading_does_not_write() {
     silent(&driver);
 }
 
-/// Copies need no access, and order both ways: what the copy reads was written, and what is written afterwards is not read.
+/// Copies need no access, and are ordered both ways: after writes of their source, and before later writes to it.
 #[test]
 fn copies_between_devices_are_ordered() {
     for seed in seeds() {
@@ -156,10 +157,10 @@ fn copies_between_devices_are_ordered() {
             let to = DeviceBuffer::zeroed(LEN, &b.stream, &b.pool).unwrap();
             from.fill(1, &a.stream).unwrap();
             from.copy_to_peer(&a.stream, &to, &b.stream).unwrap();
-            // A later write on the home device, on another stream of it: after the copy.
+            // A later write on the source device, on another of its streams: after the copy.
             let other = Stream::new(&a.device).unwrap();
             from.fill(2, &other).unwrap();
-            // And back, in the other direction, into a part.
+            // The reverse direction, into a part of a buffer.
             let back = DeviceBuffer::zeroed(2 * LEN, &a.stream, &a.pool).unwrap();
             to.copy_to_peer(&b.stream, &back.view(LEN..2 * LEN).unwrap(), &a.stream).unwrap();
             drop(from);
@@ -172,7 +173,7 @@ fn copies_between_devices_are_ordered() {
     }
 }
 
-/// Dropping the source right after the copy frees it behind the copy, on its own device.
+/// A source dropped right after the copy is freed behind the copy, on its own device.
 #[test]
 fn a_source_may_be_dropped_while_it_is_copied() {
     for seed in seeds() {
@@ -191,7 +192,7 @@ fn a_source_may_be_dropped_while_it_is_copied() {
     }
 }
 
-/// Take away any wait, and the checks notice or the bytes were ordered by another one: never silently wrong.
+/// Without any single wait, the checks fire or another wait implies the order: never silently wrong.
 #[test]
 fn every_wait_of_a_peer_copy_is_needed() {
     let mut noticed = 0;
@@ -225,7 +226,7 @@ fn lengths_and_streams_of_a_peer_copy_are_checked() {
     empty.copy_to_peer(&a.stream, &to.view(0..0).unwrap(), &b.stream).unwrap();
 }
 
-/// Events are per device: recorded on their own, waited for on any; a position is of one device only.
+/// Events are per device: recorded on their own, waited for on any; a position belongs to one device.
 #[test]
 fn an_event_is_the_hand_over_between_devices() {
     let (driver, a, b) = two(SimOptions::default());
@@ -246,7 +247,7 @@ fn an_event_is_the_hand_over_between_devices() {
     assert!(matches!(b.stream.wait_event(&stranger.stream.record().unwrap()), Err(MemoryError::ForeignDevice { .. })));
 }
 
-/// A kernel on the peer, with and without access: the driver's own rule, behind ours.
+/// A kernel on the peer, with and without access: the driver's own rule, in addition to ours.
 #[test]
 fn kernels_on_the_peer() {
     const POKE: &str = ".version 8.2\n.target sm_70\n.address_size 64\n.visible .entry poke(.param .u64 at)\n{\n\
@@ -293,7 +294,7 @@ fn kernels_on_the_peer() {
     }
 }
 
-/// A use that cannot be handed back leaks the buffer: it must not be freed under the peer.
+/// A use that cannot be handed back leaks the buffer: it must not be freed while the peer uses it.
 #[test]
 fn a_use_that_cannot_be_handed_back_leaks() {
     let (driver, a, b) = two(SimOptions::default());
@@ -311,7 +312,7 @@ fn a_use_that_cannot_be_handed_back_leaks() {
     assert_eq!(kinds, [FindingKind::Leak]);
 }
 
-/// What the driver says of the pool: access is read back, and `access_of` before and after.
+/// The driver's view of the pool: access read back with `access_of`, before and after.
 #[test]
 fn access_can_be_read_back() {
     let driver = SimDriver::new(SimOptions { devices: 2, ..SimOptions::default() });

@@ -1,4 +1,4 @@
-//! Results on their way: awaited without a blocked worker, ended by a lost device, dropped at any time.
+//! Results in flight: awaited without a blocked worker, ended by a lost device, dropped at any time.
 
 use std::future::Future;
 use std::pin::pin;

@@ -236,11 +236,11 @@ fn without_page_locked_memory_copies_go_through_ordinary_memory() {
         assert!(driver.take().iter().any(|call| matches!(call, Call::Copy { len, .. } if *len == 1 << 20)));
         let statistics = pinned.statistics();
         assert_eq!((statistics.held, statistics.lent, statistics.pageable), (ByteSize::ZERO, ByteSize::ZERO, 1));
-        // The limit still bounds what is under way.
+        // The limit still bounds memory in flight.
         let held = pinned.take_now(HostKind::Upload, 4 << 20).unwrap();
         assert!(matches!(pinned.take_now(HostKind::Upload, 1 << 20), Err(MemoryError::PinnedExhausted { .. })));
         drop(held);
-        // Page-locked memory is asked for each time, since it may be there again.
+        // Page-locked memory is requested each time, since it may be available again.
         driver.fail("host_alloc", 0, code);
         drop(pinned.take_now(HostKind::Upload, 1 << 20).unwrap());
         assert_eq!(pinned.statistics().held, ByteSize::mib(1));
@@ -269,7 +269,7 @@ fn no_host_memory_at_all_is_the_hosts_trouble() {
     );
 }
 
-/// Bytes go up and come home whichever allocation of pinned memory fails, and for however long.
+/// Bytes are uploaded and downloaded correctly, whichever allocation of pinned memory fails, and for any duration.
 #[test]
 fn bytes_are_right_without_pinned_memory() {
     for lasts in [FailureLasts::Once, FailureLasts::UntilFree, FailureLasts::Forever] {

@@ -1,4 +1,4 @@
-//! What the device pool takes from the driver's pool, and what it refuses with the rule, on the simulated device.
+//! Properties that the device pool passes to the driver's pool, and refusals with their rule, on the simulated device.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn small() -> (Arc<SimDriver>, Device) {
     device_with(SimOptions { memory_bytes: 64 << 20, ..SimOptions::default() })
 }
 
-/// The rule of a refusal, with what is refused before it.
+/// The rule of a refusal, with the refused setting before it.
 fn rule<T>(result: Result<T, MemoryError>) -> String {
     match result {
         Err(error @ MemoryError::PoolRule { .. }) => error.to_string(),
@@ -109,7 +109,7 @@ fn what_is_decided_when_a_pool_is_made_cannot_be_asked_of_one_that_is_there() {
     }
 }
 
-/// Another library in the process may have chosen its threshold: it stays.
+/// Another library in the process may have set its threshold: it stays.
 #[test]
 fn a_shared_threshold_is_raised_only_while_it_is_zero() {
     let (_driver, device) = small();
@@ -117,7 +117,7 @@ fn a_shared_threshold_is_raised_only_while_it_is_zero() {
     first.set_release_threshold(ReleaseThreshold::Bytes(ByteSize::mib(16))).unwrap();
     let words = rule(first.set_release_threshold(ReleaseThreshold::Max));
     assert!(words.contains("somebody has set it to 16 MiB already; take a pool of your own"), "{words}");
-    // Asked for in passing it is no error, and no change.
+    // Set through the builder it is not an error, and changes nothing.
     let second = MemoryPool::builder(&device).driver_pool(DriverPool::DeviceDefault);
     let second = second.release_threshold(ReleaseThreshold::Max).build().unwrap();
     assert_eq!(threshold(&second), ByteSize::mib(16));
@@ -231,7 +231,7 @@ fn a_pool_for_other_processes_never_gives_back() {
     ] {
         assert!(words.starts_with(what) && words.contains(never), "{words}");
     }
-    // A full device with an idle pool like this one is out of memory, and not a broken rule.
+    // With an idle pool like this one, a full device is out of memory, not a violated rule.
     let error = DeviceBuffer::new(80 << 20, &stream, &export().limit(ByteSize::MAX).build().unwrap()).unwrap_err();
     assert!(error.is_out_of_memory(), "{error}");
     let unknown = MemoryPool::builder(&device).export(HandleTypes(8)).build();
@@ -293,7 +293,7 @@ fn without_pools_the_default_falls_back_and_a_choice_is_an_error() {
     }
 }
 
-/// The version is asked first: an older driver would refuse the question itself (S1.35).
+/// The version is checked first: an older driver would refuse the query itself (S1.35).
 #[test]
 fn support_is_asked_by_the_drivers_version() {
     for (version, pools, exports) in [(11010, false, false), (11020, true, false), (11030, true, true)] {
@@ -303,7 +303,7 @@ fn support_is_asked_by_the_drivers_version() {
     }
 }
 
-/// Every synchronisation looks at the threshold (S1.45); what a trim gives back it says.
+/// Every synchronization applies the threshold (S1.45); a trim returns the bytes it freed.
 #[test]
 fn statistics_tell_what_is_used_and_what_is_kept() {
     let (_driver, device) = small();
@@ -330,7 +330,7 @@ fn statistics_tell_what_is_used_and_what_is_kept() {
     assert_eq!(get(), [0, 4, 0, 4]);
 }
 
-/// The pool lives as long as what it has handed out.
+/// The pool lives as long as its allocations.
 #[test]
 fn a_buffer_outlives_the_handles_of_its_pool() {
     let (driver, device) = small();
@@ -344,7 +344,7 @@ fn a_buffer_outlives_the_handles_of_its_pool() {
     assert_eq!(driver.take_findings(), []);
 }
 
-/// Memory of a pool belongs to no context, but to a place and a pool (S1.49).
+/// Memory of a pool belongs to no context, but to a location and a pool (S1.49).
 #[test]
 fn a_view_tells_whose_memory_it_is() {
     let (_driver, device) = small();

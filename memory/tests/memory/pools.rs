@@ -1,4 +1,4 @@
-//! The device pool: its settings, its limit, and what it says when there is no more.
+//! The device pool: its settings, its limit, and its errors when memory runs out.
 
 use millpond_memory::driver::PoolAttribute;
 use millpond_memory::{

@@ -1,4 +1,4 @@
-//! What happens when memory runs out: each step, in its order, and no step too many.
+//! The steps when memory runs out: each one, in order, and no unnecessary one.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -34,7 +34,7 @@ fn assert_silent(driver: &SimDriver) {
     assert!(findings.is_empty(), "{findings:#?}");
 }
 
-/// Spare buffers that a callback gives up one at a time.
+/// Spare buffers that a callback frees one at a time.
 fn spare(pool: &MemoryPool, stream: &Stream, count: usize, bytes: usize) -> Arc<Mutex<Vec<DeviceBuffer>>> {
     let buffers = (0..count).map(|_| DeviceBuffer::new(bytes, stream, pool).unwrap()).collect();
     Arc::new(Mutex::new(buffers))
@@ -83,7 +83,7 @@ fn a_stream_that_is_ordered_after_a_free_needs_no_wait_of_the_host() {
 
 #[test]
 fn memory_that_is_freed_but_not_reached_is_waited_for_before_anyone_is_asked() {
-    // The device is full of what stream a has freed and not come to: rmm#1245.
+    // The device is full of memory that stream a has freed but not reached yet: rmm#1245.
     for seed in 0..8 {
         let (driver, device) = simulated(SimOptions { seed, memory_bytes: 64 << 20, ..SimOptions::default() });
         let reuse =
@@ -124,7 +124,7 @@ fn caches_of_other_pools_are_reclaimed_before_anyone_waits() {
     }
 }
 
-/// Refuses until it is told not to, and notes what it is asked.
+/// A resource that refuses until it is allowed to serve, and records its calls.
 #[derive(Debug)]
 struct Stubborn {
     upstream: Arc<dyn DeviceMemoryResource>,
@@ -281,7 +281,7 @@ fn who_is_asked_may_allocate_but_is_not_asked_inside_itself() {
         move |_| {
             asked.fetch_add(1, Relaxed);
             assert!(DeviceBuffer::new(4 << 10, &stream, &pool).unwrap_err().is_out_of_memory());
-            // There is room for a little, and no lock is held: everything may be asked.
+            // Some memory is free, and no lock is held: every call works.
             let scratch = DeviceBuffer::new(512, &stream, &pool).unwrap();
             pool.statistics().unwrap();
             drop(pool.on_out_of_memory(|_| OomAction::Fail));
@@ -350,7 +350,7 @@ fn fragments_are_told_apart_from_exhaustion() {
     let (driver, device) = simulated(SimOptions { memory_bytes: 64 << 20, ..SimOptions::default() });
     let pool = MemoryPool::builder(&device).limit(ByteSize::mib(64)).build().unwrap();
     let stream = Stream::new(&device).unwrap();
-    // Two to a page of the pool's, and one of each two stays: half is free, and no page.
+    // Two buffers per page of the pool, and one of each pair stays: half of the memory is free, but no page.
     let mut buffers: Vec<_> = (0..64).map(|_| Some(DeviceBuffer::new(1 << 20, &stream, &pool).unwrap())).collect();
     let page = |buffer: &Option<DeviceBuffer>| buffer.as_ref().unwrap().address().0 >> 21;
     buffers.sort_by_key(|buffer| buffer.as_ref().unwrap().address());
@@ -377,7 +377,7 @@ fn a_failure_that_lasts_until_something_is_freed_is_survived_under_every_strateg
         let (driver, device) = simulated(SimOptions { fail_calls, ..SimOptions::default() });
         let pool = MemoryPool::builder(&device).strategy(strategy).build().unwrap();
         let stream = Stream::new(&device).unwrap();
-        // Beyond the largest bins, chunks and segments, so that each is an allocation of the driver's.
+        // Larger than bins, chunks and segments, so that each is an allocation of the driver.
         let cache = spare(&pool, &stream, 2, 40 << 20);
         let callback = pool.on_out_of_memory({
             let cache = Arc::clone(&cache);
@@ -413,7 +413,7 @@ fn the_books_balance_after_random_use_near_the_limit() {
                 0..4 if live.len() < 14 => {
                     live.push(DeviceBuffer::zeroed(BLOCK, &streams[below(4)], &pool).unwrap());
                 }
-                // Used last, and so freed, on some other stream.
+                // Last used, and so freed, on another stream.
                 4..7 if !live.is_empty() => {
                     let buffer = live.swap_remove(below(live.len()));
                     buffer.fill(1, &streams[below(4)]).unwrap();
@@ -429,7 +429,7 @@ fn the_books_balance_after_random_use_near_the_limit() {
         let live_bytes = live.iter().map(DeviceBuffer::allocated_bytes).sum::<ByteSize>();
         let counts = pool.bytes().unwrap();
         assert_eq!(pool.used_bytes(), live_bytes);
-        // Taken again before they were reached, bytes go from pending to handed out: both never pass the limit together.
+        // Bytes reused before their free is reached move from pending to allocated: the sum never exceeds the limit.
         assert!(counts.allocated_bytes.current + counts.pending_free_bytes.current <= limit.as_u64());
         drop(live);
         device.synchronize().unwrap();

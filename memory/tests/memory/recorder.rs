@@ -1,4 +1,4 @@
-//! Who records sees what was asked of the device, on which path, and when; nobody else pays for it.
+//! A recorder sees the device work of its paths, with times; code without a recorder pays nothing.
 
 use millpond_memory::driver::sim::SimDriver;
 use millpond_memory::measure::{link_bandwidth, memory_bandwidth};
@@ -9,7 +9,7 @@ use crate::pending::block_on;
 
 const LEN: usize = 4096;
 
-/// Uploads, fills, copies and downloads on a path, all but one upload.
+/// Uploads, fills, copies and downloads on a path, except for one upload.
 fn record(device: &Device) -> Recording {
     let pool = MemoryPool::builder(device).build().unwrap();
     let pinned = PinnedPool::builder(device).build();
@@ -61,7 +61,7 @@ fn work_is_recorded_on_the_path_that_submits_it() {
     assert_eq!(link_bandwidth(&device, &pool, &PinnedPool::builder(&device).build()).unwrap(), None);
 }
 
-/// In the process whose libcuda is the shim: the calls that time work are made, though all times are 0 there.
+/// In the process whose libcuda is the shim: the calls that time work are made, although all times are 0 there.
 #[cfg(target_os = "linux")]
 #[test]
 fn shim_work_stands_between_events_with_a_clock() {

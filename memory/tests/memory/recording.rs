@@ -1,7 +1,7 @@
-//! A driver that does nothing and remembers every call: for what should, and should not, reach a driver.
+//! A driver that does nothing and records every call, to test which calls reach a driver.
 //!
-//! Events pass at once, or, held, when the test lets them. Errors come when the test asks for them. Quiet, it does next to
-//! nothing: `benches/host_cost.rs` measures what our own code costs over it.
+//! Events pass at once, or, if held, when the test releases them. Errors are injected by the test. In quiet mode it
+//! does almost nothing: `benches/host_cost.rs` measures the cost of this crate's code over it.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -39,7 +39,7 @@ struct State {
     calls: Vec<Call>,
     queries: u64,
     held: bool,
-    /// Waiting for what is held is a mistake of the caller's.
+    /// A wait for held events is an error of the caller.
     strict: bool,
     /// Events that pass although the others are held.
     passed: BTreeSet<EventHandle>,
@@ -83,7 +83,7 @@ impl Recording {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// From now on nothing is remembered, and nothing fails.
+    /// Stops recording and failing calls from now on.
     #[allow(dead_code, reason = "for the bench")]
     pub fn quiet(&self) {
         self.quiet.store(true, Ordering::Relaxed);
@@ -93,7 +93,7 @@ impl Recording {
         self.quiet.load(Ordering::Relaxed)
     }
 
-    /// The calls so far, which are then forgotten.
+    /// Returns and clears the recorded calls.
     pub fn take(&self) -> Vec<Call> {
         std::mem::take(&mut self.state().calls)
     }
@@ -102,7 +102,7 @@ impl Recording {
         self.state().queries
     }
 
-    /// Events do not pass until `release`.
+    /// Holds all events until `release`.
     pub fn hold(&self) {
         self.state().held = true;
     }
@@ -111,23 +111,23 @@ impl Recording {
         self.state().held = false;
     }
 
-    /// Events do not pass, and a call that would wait for them inside the driver panics.
+    /// Holds all events; a call that would wait for them inside the driver panics.
     pub fn hang(&self) {
         let mut state = self.state();
         (state.held, state.strict) = (true, true);
     }
 
-    /// One event passes, although the others are held.
+    /// Lets one event pass although the others are held.
     pub fn pass(&self, event: EventHandle) {
         self.state().passed.insert(event);
     }
 
-    /// The next `times` calls of `call` fail, and no others.
+    /// Makes the next `times` calls of `call` fail, and no others.
     pub fn fail(&self, call: &'static str, times: u32, code: DriverCode) {
         self.state().fail = vec![(call, times, code)];
     }
 
-    /// The next `times` calls of `call` fail as well.
+    /// Additionally makes the next `times` calls of `call` fail.
     pub fn fail_too(&self, call: &'static str, times: u32, code: DriverCode) {
         self.state().fail.push((call, times, code));
     }
@@ -145,7 +145,7 @@ impl Recording {
         Ok(())
     }
 
-    /// Events that are held and not released never pass: a driver would not come back from this call.
+    /// Held events never pass unless released: a real driver would not return from this call.
     fn blocks(&self, call: &str) {
         let held = self.state().strict && self.state().held;
         assert!(!held, "{call} would wait for ever");

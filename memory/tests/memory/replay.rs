@@ -1,4 +1,4 @@
-//! Replays: what a log says happens again, in its order, from any strategy.
+//! Replays: a log's actions are repeated in order, with any strategy.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn device(options: SimOptions) -> (Arc<SimDriver>, Device) {
     (sim.clone(), Device::open(sim, 0).unwrap())
 }
 
-/// Plays `log`; the report and what the simulated device found.
+/// Plays `log`; returns the report and the findings of the simulated device.
 fn play(log: &LogFile, strategy: Strategy, options: SimOptions) -> (ReplayReport, Vec<FindingKind>) {
     let (sim, device) = device(options);
     let resource = strategy.create(&device).unwrap();
@@ -62,7 +62,7 @@ fn every_strategy_plays_a_log_in_order() {
             let uses = count(Action::UseRead) + count(Action::UseWrite) + count(Action::UseShare);
             assert_eq!((report.uses, report.waits), (uses, count(Action::Wait)), "{strategy}");
             assert_eq!((report.syncs, report.trims), (count(Action::Sync), count(Action::Trim)), "{strategy}");
-            // Two buffers of the last round are the most that is live at once.
+            // Two buffers of the last round are the maximum live at once.
             assert_eq!(report.asked_peak, ByteSize(2 * (4096 << 5)), "{strategy}");
             assert!(report.peak.reserved >= report.asked_peak.max(report.peak.used), "{strategy}: {report:?}");
         }
@@ -78,7 +78,7 @@ fn counts_depend_on_the_log_and_the_seed_alone() {
     }
 }
 
-/// The point of keeping waits: a log that lacks one is a race again.
+/// The purpose of keeping waits: a log without one reproduces a race.
 #[test]
 fn a_wait_that_is_missing_is_found() {
     let log = program();
@@ -120,7 +120,7 @@ fn a_log_without_order_is_given_one() {
         let (report, findings) = play(&log, strategy, SimOptions::default());
         assert_eq!(findings, [], "{strategy}");
         assert_eq!((report.allocations, report.frees, report.streams), (3, 2, 2));
-        // A free of nothing known, and an allocation of no bytes.
+        // A free of an unknown allocation, and an allocation of no bytes.
         assert_eq!((report.skipped, report.told), (2, 1));
         assert_eq!((report.left_allocations, report.left_bytes), (1, ByteSize(500)));
         assert_eq!(report.asked_peak, ByteSize(3000));
@@ -144,7 +144,7 @@ fn memory_that_is_short_is_counted_and_the_rest_goes_on() {
     }
 }
 
-/// A log may name as many streams as it likes: the driver is asked for a few hundred.
+/// A log may use any number of streams: the driver creates at most a few hundred.
 #[test]
 fn streams_of_a_log_share_those_of_the_device() {
     const STREAMS: usize = 100_000;
@@ -166,7 +166,7 @@ fn streams_of_a_log_share_those_of_the_device() {
     assert_eq!(sim.take_findings(), []);
 }
 
-/// Streams that share one are ordered more than the log says, never less: what is right stays right.
+/// Streams that share one have more order than the log, never less: correct logs stay correct.
 #[test]
 fn a_log_of_more_streams_than_there_are_keeps_its_order() {
     let header = COLUMNS.join(",");
@@ -182,7 +182,7 @@ fn a_log_of_more_streams_than_there_are_keeps_its_order() {
         }
         fields.join(",")
     };
-    // A buffer handed from stream to stream: each waits for the one before, and writes it.
+    // A buffer handed from stream to stream: each stream waits for the previous one, and writes it.
     let mut lines = vec![header];
     let on = |action: &str, stream: usize, position: usize| {
         [("Action", action.to_string()), ("Stream", stream.to_string()), ("Position", position.to_string())]
@@ -232,7 +232,7 @@ fn fragmentation_is_what_nothing_uses_at_the_peak() {
     let mib = ByteSize::mib;
     assert_eq!(Footprint::default().fragmentation(), None);
     assert_eq!(Footprint { reserved: mib(8), used: mib(6) }.fragmentation(), Some(0.25));
-    // A driver may count frees it has not come to as used.
+    // A driver may count frees it has not reached as used.
     assert_eq!(Footprint { reserved: mib(8), used: mib(9) }.fragmentation(), Some(0.0));
     let (_sim, device) = device(SimOptions::default());
     let stream = Stream::new(&device).unwrap();

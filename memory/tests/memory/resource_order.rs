@@ -1,4 +1,4 @@
-//! What is particular to one strategy: when it waits, what it keeps, and that each of its waits is needed.
+//! Specifics of each strategy: its waits, the memory it keeps, and that each wait is needed.
 
 use std::num::NonZeroUsize;
 use std::panic::Location;
@@ -34,8 +34,8 @@ fn kinds(driver: &SimDriver) -> Vec<FindingKind> {
     driver.take_findings().iter().map(|finding| finding.kind).collect()
 }
 
-/// Written on one stream, which holds others of its size, and dropped; the same bytes are then written on another. Returns the findings, the waits of the
-/// device and those that the resource made.
+/// Writes a buffer on one stream, which holds others of its size, and drops it; then writes the same bytes on another
+/// stream. Returns the findings, the device's waits and those that the resource made.
 fn hand_over(
     ignore_wait: Option<u64>,
     (len, held): (usize, usize),
@@ -107,7 +107,7 @@ fn streams_do_not_wait_for_each_other_while_there_is_room() {
         }
         assert_eq!(driver.counters().stream_waits, 0, "{strategy}");
         assert_eq!(pool.statistics().unwrap().cross_stream_reuses, 0);
-        // Each stream took one piece of memory from the driver, and used it ten times.
+        // Each stream allocated once from the driver, and used the memory ten times.
         assert_eq!(driver.counters().allocations, 4, "{strategy}");
     }
 }
@@ -127,7 +127,8 @@ fn what_a_stream_comes_after_anyway_is_taken_without_a_wait() {
     assert_eq!(kinds(&driver), []);
 }
 
-/// A buffer of the arena's stream is read on another, which frees it: the arena goes back, and its next piece must wait.
+/// A buffer of the arena's stream is read on another, which frees it: the arena is returned, and its next allocation
+/// must wait.
 fn arena_under_a_reader(ignore_wait: Option<u64>) -> (Vec<FindingKind>, u64) {
     let (driver, device) = open(SimOptions { seed: 5, ignore_wait, ..SimOptions::default() });
     let upstream = Strategy::CudaAsync.create(&device).unwrap();
@@ -192,7 +193,7 @@ fn free_without_a_stream_waits_for_its_users_on_the_host() {
     assert_eq!(kinds(&driver), []);
 }
 
-/// S0.16–S0.18, S3.16, S3.17: the loop of allocate, use, free, synchronise.
+/// S0.16–S0.18, S3.16, S3.17: the loop of allocate, use, free, synchronize.
 #[test]
 fn threshold_zero_gives_memory_back_at_every_synchronisation_and_the_tuned_pool_keeps_it() {
     for (strategy, kept) in [(Strategy::CudaAsyncDefault, false), (Strategy::CudaAsync, true)] {
@@ -253,7 +254,7 @@ fn fragments_of_several_streams_become_one_block_once_they_have_passed() {
     drop(DeviceBuffer::new(40 * MIB, &streams[0], &pool).unwrap());
     let mut parts: Vec<DeviceBuffer> =
         (0..13).map(|i| DeviceBuffer::zeroed(3 * MIB, &streams[i % 3], &pool).unwrap()).collect();
-    // One stays, and with it the segment.
+    // One buffer stays, and with it the segment.
     let stays = parts.remove(0);
     drop(parts);
     caching.check();
@@ -265,7 +266,7 @@ fn fragments_of_several_streams_become_one_block_once_they_have_passed() {
     assert_eq!(kinds(&driver), []);
 }
 
-/// Holds every allocation while it is closed.
+/// A resource that blocks every allocation while it is closed.
 #[derive(Debug)]
 struct Gate {
     upstream: Arc<dyn DeviceMemoryResource>,

@@ -1,4 +1,4 @@
-//! What holds for every strategy, on every device: one suite, instantiated for each.
+//! Claims for every strategy, on every device: one suite, instantiated for each.
 
 use std::num::NonZeroUsize;
 use std::panic::Location;
@@ -16,7 +16,7 @@ use millpond_memory::{
 
 use crate::conformance::{is_sim, on_every_device};
 
-/// Sizes around every border of every strategy: units, bins, kinds of segments, chunks.
+/// Sizes around every boundary of every strategy: units, bins, kinds of segments, chunks.
 const SIZES: [usize; 15] = [
     1,
     255,
@@ -43,7 +43,7 @@ fn streams(device: &Device, count: usize) -> Vec<Stream> {
     (0..count).map(|_| Stream::new(device).unwrap()).collect()
 }
 
-/// A number below `bound`, the same everywhere.
+/// A pseudorandom number below `bound`, equal on all machines.
 pub struct Random(pub u64);
 
 impl Random {
@@ -52,14 +52,14 @@ impl Random {
         ((self.0 >> 33) as usize) % bound
     }
 
-    /// A length from 1 to one of these.
+    /// A length from 1 to one of `most`.
     pub fn len(&mut self, most: [usize; 4]) -> usize {
         let most = most[self.below(4)];
         1 + self.below(most)
     }
 }
 
-/// S0.6, S1.4: valid from the allocation on; aligned; padded; apart from each other.
+/// S0.6, S1.4: valid from the allocation on; aligned; padded; disjoint.
 pub fn pieces_are_aligned_apart_and_padded_with_zeros(strategy: Strategy) {
     on_every_device(|device| {
         let (pool, pinned) = (pool(strategy, &device), PinnedPool::builder(&device).build());
@@ -87,7 +87,7 @@ pub fn pieces_are_aligned_apart_and_padded_with_zeros(strategy: Strategy) {
     });
 }
 
-/// Zero bytes take nothing and have an address that is not null.
+/// Zero bytes allocate nothing and have an address that is not null.
 pub fn empty_buffers_take_nothing(strategy: Strategy) {
     on_every_device(|device| {
         let pool = pool(strategy, &device);
@@ -99,7 +99,7 @@ pub fn empty_buffers_take_nothing(strategy: Strategy) {
     });
 }
 
-/// Sizes that cannot be are errors, not overflows.
+/// Impossible sizes are errors, not overflows.
 pub fn sizes_that_overflow_are_refused(strategy: Strategy) {
     on_every_device(|device| {
         let resource = strategy.create(&device).unwrap();
@@ -115,7 +115,7 @@ pub fn sizes_that_overflow_are_refused(strategy: Strategy) {
     });
 }
 
-/// S0.16, S1.37: what is freed serves again, and a trim gives the rest back to the device.
+/// S0.16, S1.37: freed memory is reused, and a trim frees the rest to the device.
 pub fn everything_comes_back(strategy: Strategy) {
     on_every_device(|device| {
         let before = device.memory_info().unwrap().free_bytes;
@@ -139,7 +139,7 @@ pub fn everything_comes_back(strategy: Strategy) {
         assert_eq!(pool.statistics().unwrap().reserved, ByteSize::ZERO);
         pool.reset_high().unwrap();
         assert_eq!(pool.statistics().unwrap().reserved_peak, ByteSize::ZERO);
-        // Behind libcuda, others use the device as well.
+        // With libcuda, other processes use the device as well.
         if device.driver().kind() == DriverKind::Sim {
             assert_eq!(device.memory_info().unwrap().free_bytes, before);
         }
@@ -147,7 +147,7 @@ pub fn everything_comes_back(strategy: Strategy) {
     });
 }
 
-/// A resource is for the streams of its own device.
+/// A resource serves only streams of its own device.
 pub fn streams_of_another_device_are_refused(strategy: Strategy) {
     let driver = SimDriver::new(SimOptions { devices: 2, ..SimOptions::default() });
     let [own, other] = [0, 1].map(|ordinal| Device::open(driver.clone(), ordinal).unwrap());
@@ -164,7 +164,7 @@ pub fn streams_of_another_device_are_refused(strategy: Strategy) {
     assert!(driver.take_findings().is_empty());
 }
 
-/// Out of memory is an error that leaves everything as it was; what was freed anywhere cures it.
+/// Out of memory is an error that changes nothing; a free anywhere resolves it.
 pub fn out_of_memory_passes(strategy: Strategy) {
     let driver = SimDriver::new(SimOptions { memory_bytes: 96 << 20, ..SimOptions::default() });
     let device = Device::open(driver.clone(), 0).unwrap();
@@ -178,7 +178,7 @@ pub fn out_of_memory_passes(strategy: Strategy) {
                 Err(error) => break error,
             }
             if live.len() * len > 4 << 20 && len < 1000 {
-                // Small ones would take long to fill the device: some other size does.
+                // Small ones would take too long to fill the device; the other sizes cover this.
                 break DeviceBuffer::new(96 << 20, &streams[0], &pool).unwrap_err();
             }
         };
@@ -194,7 +194,7 @@ pub fn out_of_memory_passes(strategy: Strategy) {
     assert!(findings.is_empty(), "{findings:#?}");
 }
 
-/// A fault of one allocation of the device, whichever it is, leaves a resource that works.
+/// A failure of any single allocation of the device leaves a working resource.
 pub fn one_failed_allocation_is_survived(strategy: Strategy) {
     use millpond_memory::driver::sim::{CallKind, FailCall, FailureLasts};
     for nth in 1..6 {
@@ -208,7 +208,7 @@ pub fn one_failed_allocation_is_survived(strategy: Strategy) {
             for (i, len) in [5000, 3 << 20, 40 << 20, 256, 70_000, 2 << 20].into_iter().enumerate() {
                 match DeviceBuffer::zeroed(len, &streams[i % 2], &pool) {
                     Ok(buffer) => live.push(buffer),
-                    // What is live is all there is to free.
+                    // Live memory is the only memory that can be freed.
                     Err(error) if lasts == FailureLasts::UntilFree && error.is_out_of_memory() => live.clear(),
                     Err(error) => panic!("allocation {nth} fails {lasts:?}: {error}"),
                 }
@@ -225,7 +225,7 @@ pub fn one_failed_allocation_is_survived(strategy: Strategy) {
     }
 }
 
-/// Dropping after the device is lost neither panics nor frees, and everything else is an error.
+/// Drops after the device is lost neither panic nor free, and every other call is an error.
 pub fn a_lost_device_lets_everything_be_dropped(strategy: Strategy) {
     let driver = SimDriver::with_seed(1);
     let device = Device::open(driver.clone(), 0).unwrap();
@@ -242,17 +242,17 @@ pub fn a_lost_device_lets_everything_be_dropped(strategy: Strategy) {
     drop((pool, stream, device));
 }
 
-/// How many buffers a storm keeps.
+/// Maximum number of buffers that a storm shares.
 const MOST_SHARED: usize = 200;
 
-/// How often each thread of a storm does something. `MILLPOND_TEST_STEPS` asks for more, or less.
+/// Operations per thread of a storm; `MILLPOND_TEST_STEPS` overrides it.
 fn steps(device: &Device) -> usize {
     let asked = std::env::var("MILLPOND_TEST_STEPS").ok();
     let default = if is_sim(device) { 60 } else { 6250 };
     asked.map_or(default, |steps| steps.parse().expect("MILLPOND_TEST_STEPS is a number"))
 }
 
-/// Random operations of many threads on many streams: nothing is found, and every byte is right.
+/// Random operations of many threads on many streams: no finding, and every byte is right.
 fn storm(device: &Device, pool: &MemoryPool, seed: u64, threads: usize, steps: usize) {
     let pinned = PinnedPool::builder(device).build();
     let streams = streams(device, 8);
@@ -271,7 +271,7 @@ fn storm(device: &Device, pool: &MemoryPool, seed: u64, threads: usize, steps: u
                     };
                     let full = shared.lock().unwrap().len() > MOST_SHARED;
                     match if full { 6 } else { random.below(10) } {
-                        // Allocated and written on different streams, and passed on.
+                        // Allocated and written on different streams, and shared.
                         0..4 => {
                             let len = random.len([300, 5000, 100_000, 2 << 20]);
                             let buffer = DeviceBuffer::new(len, on, pool).unwrap();
@@ -286,7 +286,7 @@ fn storm(device: &Device, pool: &MemoryPool, seed: u64, threads: usize, steps: u
                             buffer.copy_to(copy.as_view(), on).unwrap();
                             shared.lock().unwrap().push((Arc::new(copy), byte));
                         }
-                        // Dropped, whatever still runs.
+                        // Dropped while work may still run.
                         6..9 => {
                             let mut shared = shared.lock().unwrap();
                             if shared.len() > 4 {
@@ -326,7 +326,7 @@ pub fn many_threads_on_many_streams_are_in_order(strategy: Strategy) {
     });
 }
 
-/// The same with little memory, where streams take over what others freed and segments come and go.
+/// The same with little memory, where streams reuse memory freed by others, and segments are allocated and freed.
 pub fn little_memory_is_shared_in_order(strategy: Strategy) {
     for seed in 0..2 {
         let driver = SimDriver::new(SimOptions { seed, memory_bytes: 48 << 20, ..SimOptions::default() });
@@ -367,7 +367,7 @@ pub fn little_memory_is_shared_in_order(strategy: Strategy) {
     }
 }
 
-/// All adaptors around the strategy: the same order, and each counts once.
+/// All adaptors around the strategy: the order holds, and each counts once.
 pub fn adaptors_stack(strategy: Strategy) {
     on_every_device(|device| {
         let inner = Arc::new(StatisticsResourceAdaptor::new(strategy.create(&device).unwrap()));
@@ -386,7 +386,7 @@ pub fn adaptors_stack(strategy: Strategy) {
         let before = outer.counts().allocations.total;
         storm(&device, &pool, 5, 4, 40);
         let (inside, outside) = (inner.counts(), outer.counts());
-        // Peaks of several threads depend on who counts when.
+        // Peaks of several threads depend on the order of their counts.
         let totals = |counts: AllocationStatistics| (counts.bytes.total, counts.allocations.total, counts.failures);
         assert_eq!(totals(inside), totals(outside));
         assert!(outside.allocations.total > before && outside.bytes.peak >= 1024);

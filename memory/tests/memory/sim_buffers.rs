@@ -1,4 +1,4 @@
-//! Buffers over the simulated device: what they order by themselves is enough, and every wait they insert is needed.
+//! Buffers over the simulated device: the order they establish suffices, and every wait they insert is needed.
 
 use super::sim_rig::seeds;
 use millpond_memory::driver::sim::{SimDriver, SimOptions};
@@ -30,7 +30,7 @@ fn world(options: SimOptions, streams: usize) -> World {
     }
 }
 
-/// Closes the device, and returns what was found.
+/// Closes the device, and returns the findings.
 fn close(world: World) -> Vec<String> {
     let World { driver, device, pool, pinned, streams } = world;
     drop((streams, pinned, pool, device));
@@ -41,7 +41,7 @@ fn close(world: World) -> Vec<String> {
 struct Op {
     stream: usize,
     inputs: Vec<prop::sample::Index>,
-    /// Buffers dropped after the operator, however busy the device is with them.
+    /// Buffers dropped after the operator, even if the device still uses them.
     drops: Vec<prop::sample::Index>,
     /// Downloads its result at once, or leaves it on the device.
     download: bool,
@@ -65,7 +65,7 @@ fn graph() -> impl Strategy<Value = (usize, Vec<Op>, u64)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Operators on several streams that pass buffers on, read them together and drop them early.
+    /// Operators on several streams that pass on buffers, read them concurrently and drop them early.
     #[test]
     fn operator_graphs_are_silent_and_right((streams, ops, seed) in graph()) {
         let world = world(SimOptions { seed, ..SimOptions::default() }, streams);
@@ -100,8 +100,8 @@ proptest! {
     }
 }
 
-/// Written on one stream, read on two, written again on a third, freed after all: four hand-overs, in each of which a
-/// wait is inserted.
+/// Written on one stream, read on two, written again on a third, freed after all: four hand-overs, each with an
+/// inserted wait.
 fn diamond(options: SimOptions) -> (Vec<u8>, u64, Vec<String>) {
     let world = world(options, 4);
     let [a, b, c, d] = &world.streams[..] else { unreachable!("four streams were made") };
@@ -118,7 +118,7 @@ fn diamond(options: SimOptions) -> (Vec<u8>, u64, Vec<String>) {
     drop((left, right, source));
     let result = joined.download_vec(a, &world.pinned).unwrap();
     drop(joined);
-    // Waiting and closing join everything: what is found is found by then.
+    // Waiting and closing join everything: all findings exist by then.
     let bytes = result.wait().unwrap();
     let waits = world.driver.counters().stream_waits;
     (bytes, waits, close(world))

@@ -1,4 +1,4 @@
-//! Captures on the simulated device: CUDA's refusals, what breaks a capture, and what a graph does when it is launched.
+//! Captures on the simulated device: CUDA's refusals, calls that break a capture, and the effects of launching a graph.
 
 use std::num::NonZeroUsize;
 use std::panic::Location;
@@ -54,7 +54,7 @@ impl Rig {
         self.driver.stream_capture_status(stream).unwrap()
     }
 
-    /// What the device has in its first byte.
+    /// First byte of the device memory.
     fn first_byte(&self) -> u8 {
         let block = self.driver.host_alloc(DEVICE, NonZeroUsize::new(64).unwrap(), HostKind::Download, site()).unwrap();
         let copy = CopyOp::DeviceToHost { from: self.memory, to: HostSpan::new(&block, 0, 64).unwrap() };
@@ -109,7 +109,7 @@ fn captured_work_runs_when_the_graph_is_launched_and_not_before() {
     rig.end();
 }
 
-/// Two streams in one graph (S3.9): the second joins by an event and comes back by another.
+/// Two streams in one graph (S3.9): the second joins by an event and rejoins the first by another.
 #[test]
 fn a_stream_that_waits_for_a_captured_event_joins_and_must_come_back() {
     let rig = rig();
@@ -232,7 +232,7 @@ fn begin_and_end_are_a_pair_on_one_stream_and_thread() {
     rig.end();
 }
 
-/// Which threads may make unsafe calls, by the mode of the capture and the mode of the thread.
+/// Whether a thread may make unsafe calls, by the mode of the capture and the mode of the thread.
 #[test]
 fn unsafe_calls_are_refused_as_the_modes_say() {
     let rig = rig();
@@ -261,7 +261,7 @@ fn unsafe_calls_are_refused_as_the_modes_say() {
                 ask(&rig.driver, thread)
             };
             assert_eq!(may, if other { other_may } else { same_may }, "{capture:?} {thread:?} other {other}");
-            // What was refused broke the capture.
+            // A refused call broke the capture.
             assert_eq!(rig.driver.stream_capture_end(rig.a).is_ok(), may, "{capture:?} {thread:?} other {other}");
         }
     }

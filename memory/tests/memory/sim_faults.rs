@@ -1,4 +1,4 @@
-//! Trouble on order: calls of every kind that fail, full memory, work that fails on the device, devices that are lost.
+//! Injected faults: failing calls of every kind, full memory, work that fails on the device, lost devices.
 
 use super::sim_launch::KERNELS;
 use super::sim_rig::{DEVICE, Rig, declare, seeds};
@@ -53,7 +53,7 @@ fn memory_has_an_end() {
         assert_eq!(error.code, DriverCode::OUT_OF_MEMORY);
         assert!((7..=10).contains(&held.len()), "{} of ten", held.len());
         held.into_iter().for_each(|ptr| rig.free(ptr, s));
-        // The device still uses what was freed: pieces of it serve, and nothing moves.
+        // The device still uses the freed memory: its parts are not joined for a larger request.
         assert_eq!(rig.try_alloc(600_000, s).unwrap_err().code, DriverCode::OUT_OF_MEMORY);
         rig.sync(s);
         let again = rig.alloc(600_000, s);
@@ -80,14 +80,14 @@ fn a_lost_device_stays_lost() {
         assert_eq!(rig.driver.memory_info(DEVICE).unwrap_err().code, lost);
         assert_eq!(rig.try_alloc(64, s).unwrap_err().code, lost);
         assert!(lost.is_sticky());
-        // The other device works on, and nobody hangs on what will never happen.
+        // The other device works, and no call hangs on work that will never run.
         rig.driver.stream_synchronize(other).unwrap();
         rig.driver.device_synchronize(DeviceId(1)).unwrap();
         assert_eq!(rig.close(), [], "what a lost device held is not a leak of the program");
     }
 }
 
-/// A rig with one of everything, so that any call can be made alone.
+/// A rig with one object of each kind, so that any call can be made alone.
 struct Bench {
     rig: Rig,
     stream: StreamHandle,
@@ -118,7 +118,7 @@ impl Bench {
         Bench { rig, stream, event, module, count, code, near, far, host, word }
     }
 
-    /// Makes one call of this kind, and undoes what it made.
+    /// Makes one call of this kind, and reverts its effect.
     fn ask(&self, call: CallKind) -> Result<()> {
         let Bench { rig, stream, event, module, count, code, near, far, host, word } = self;
         let (driver, stream, event, module): (&SimDriver, _, _, _) = (&rig.driver, *stream, *event, *module);
@@ -159,7 +159,7 @@ impl Bench {
 
     fn close(self) -> Vec<Finding> {
         let Bench { rig, stream, near, far, host, word, .. } = self;
-        // All of this fails on a device that is lost, which keeps what it has.
+        // All of this fails on a lost device, which keeps its resources.
         for ptr in [near, far] {
             let _ = rig.driver.free_async(ptr, stream, Location::caller());
         }
@@ -180,7 +180,7 @@ fn every_kind_of_call_fails_on_order_and_leaves_the_device_usable() {
         let error = bench.ask(call).expect_err("the second was ordered to fail");
         assert_eq!((error.call, error.code), (call.name(), call.refusal()));
         assert!(!error.code.is_sticky() && !error.code.loses_work(), "{call:?}");
-        // The device works on, for this call and all others.
+        // The device works, for this call and all others.
         for &other in CallKind::ALL {
             bench.ask(other).unwrap_or_else(|error| panic!("{other:?} after {call:?} failed: {error}"));
         }
@@ -203,7 +203,7 @@ fn a_call_that_tells_of_a_lost_device_loses_it() {
     }
 }
 
-/// The codes by which a device says late that it is gone: of memory, of a kernel, of the MPS server and of another client.
+/// Codes by which a device reports late that it is lost: from memory, a kernel, the MPS server or another client.
 const LATE: [DriverCode; 7] = [
     DriverCode::ECC_UNCORRECTABLE,
     DriverCode::CONTAINED,
@@ -222,7 +222,7 @@ fn work_that_fails_late_is_told_when_the_host_looks_and_not_before() {
             for look in [CallKind::EventSynchronize, CallKind::StreamSynchronize, CallKind::DeviceSynchronize] {
                 let bench = Bench::new(seed);
                 bench.rig.driver.order_failure(FailCall::late(call, 2, code));
-                // Accepted, as is all that comes behind.
+                // Accepted, like all later work.
                 bench.ask(call).unwrap();
                 bench.ask(call).unwrap();
                 for behind in [CallKind::Fill, CallKind::Launch, CallKind::Allocate, CallKind::EventRecord] {

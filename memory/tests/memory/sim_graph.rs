@@ -1,10 +1,10 @@
-//! Random operator graphs over several streams: silent with all their edges, and found out when one edge is removed.
+//! Random operator graphs over several streams: no finding with all edges, and a finding when one edge is removed.
 //!
 //!   op 0 (stream 2)  writes buffer a
 //!   op 1 (stream 0)  reads a, writes b          edge 0 → 1: an event, or none if the streams are the same
 //!   op 2 (stream 2)  reads b, frees a           edge 1 → 2
 //!
-//! Edges that other edges imply are not removed: without them the order is the same.
+//! Edges implied by other edges are not removed: without them the order is unchanged.
 
 use super::sim_rig::Rig;
 use millpond_memory::driver::*;
@@ -14,7 +14,7 @@ use std::cell::Cell;
 
 const BYTES: usize = 1024;
 
-/// One operator: reads some buffers of earlier operators, writes one of its own.
+/// One operator: reads some buffers of earlier operators, writes one new buffer.
 #[derive(Debug, Clone)]
 struct Op {
     stream: usize,
@@ -49,8 +49,8 @@ fn graphs() -> impl Strategy<Value = Graph> {
 }
 
 impl Graph {
-    /// All pairs (earlier, later) that must be ordered. A buffer is freed on its last reader's stream, in a step of its
-    /// own after all ops, numbered `ops + buffer`.
+    /// All pairs (earlier, later) that must be ordered. A buffer is freed on its last reader's stream, in a separate
+    /// step after all ops, numbered `ops + buffer`.
     fn edges(&self) -> Vec<(usize, usize)> {
         let n = self.ops.len();
         let mut edges = Vec::new();
@@ -81,7 +81,7 @@ impl Graph {
             .iter()
             .copied()
             .filter(|&(from, to)| {
-                // Reachability over program order inside streams and all other edges.
+                // Reachability over program order within streams and all other edges.
                 let mut reached = vec![false; steps];
                 reached[from] = true;
                 for step in from + 1..=to {
@@ -96,7 +96,7 @@ impl Graph {
             .collect()
     }
 
-    /// Runs the graph without one edge, and returns each operator's result with what was found.
+    /// Runs the graph without one edge, and returns each operator's result and the findings.
     fn run(&self, without: Option<(usize, usize)>) -> (Vec<Vec<u8>>, Vec<Finding>) {
         let rig = Rig::new(self.seed);
         let streams: Vec<_> = (0..self.streams).map(|_| rig.stream()).collect();

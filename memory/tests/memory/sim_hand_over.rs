@@ -8,7 +8,7 @@ use std::panic::Location;
 
 const BYTES: usize = 4096;
 
-// 1. What must be silent.
+// 1. Cases without a finding.
 
 #[test]
 fn one_stream_needs_nothing_more() {
@@ -127,7 +127,7 @@ fn a_wait_keeps_what_it_saw_when_the_event_is_recorded_again() {
         rig.fill(a, 1, BYTES, s2);
         rig.assert_silent();
         rig.fill(b, 1, BYTES, s2);
-        // The findings call waited for everything, so nothing is left to find; ask before the host knows.
+        // The first `assert_silent` waited for everything, so the fill of `b` is ordered by the host.
         rig.assert_silent();
     }
 }
@@ -172,7 +172,7 @@ fn words_tell_the_host_that_work_is_over() {
     }
 }
 
-// 2. What must be found: one test for each way to break a hand-over, found under every seed.
+// 2. Cases with a finding: one test for each way to break a hand-over, found under every seed.
 
 #[test]
 fn use_before_the_allocation_is_ordered() {
@@ -197,7 +197,7 @@ fn use_after_free_in_program_order() {
         let s = rig.stream();
         let a = rig.alloc(BYTES, s);
         rig.free(a, s);
-        // Illegal even if the device has not come to the free (S1.9).
+        // Invalid even if the device has not reached the free (S1.9).
         let error = rig.driver.fill(a, 1, BYTES, s, Location::caller()).unwrap_err();
         assert_eq!(error.code, DriverCode::INVALID_VALUE);
         rig.only_finding(FindingKind::UseAfterFree);
@@ -297,7 +297,7 @@ fn unordered_pairs_of_reads_and_writes() {
     }
 }
 
-/// Two streams read, and the writer waits only for the last: the mistake of remembering one reader.
+/// Two streams read, and the writer waits only for the last: the bug of tracking a single reader.
 #[test]
 fn a_lost_reader() {
     for seed in seeds() {
@@ -323,7 +323,7 @@ fn an_event_recorded_again_orders_only_what_came_before_its_last_record() {
         let (s1, s2, s3) = (rig.stream(), rig.stream(), rig.stream());
         let a = rig.alloc(BYTES, s1);
         let event = rig.record(s1);
-        // Recorded again on another stream before anyone waited: the order after the allocation is gone.
+        // Recorded again on another stream before any wait: the order after the allocation is lost.
         rig.driver.event_record(event, s3, Location::caller()).unwrap();
         rig.wait(s2, event);
         rig.fill(a, 1, BYTES, s2);
@@ -403,7 +403,7 @@ fn two_streams_meet_in_pinned_memory() {
         let (a, b) = (rig.alloc(BYTES, s1), rig.alloc(BYTES, s2));
         rig.fill(a, 1, BYTES, s1);
         let span = rig.download(a, BYTES, s1);
-        // The upload on the other stream does not wait for the download that brings its bytes.
+        // The upload on the other stream does not wait for the download that produces its bytes.
         rig.driver.copy(&CopyOp::HostToDevice { from: span, to: b }, s2, Location::caller()).unwrap();
         rig.only_finding(FindingKind::UnorderedAccess);
     }
@@ -417,7 +417,7 @@ fn a_download_of_bytes_that_nothing_wrote() {
         let a = rig.alloc(BYTES, s);
         let b = rig.alloc(BYTES, s);
         rig.fill(a, 1, 100, s);
-        // Copies on the device carry what was written; only who looks is told.
+        // Device copies propagate the initialized state; only a read of uninitialized bytes is reported.
         rig.copy(a, b, BYTES, s);
         let bytes = rig.fetch(b, 101, s);
         assert_eq!((bytes[99], bytes[100]), (1, 0xCD), "poison");

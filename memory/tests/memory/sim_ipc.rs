@@ -1,4 +1,4 @@
-//! Two simulated processes: what they may share, in which order, and what is found when they do not keep to it.
+//! Two simulated processes: permitted sharing, its order, and the findings for violations.
 
 use super::ipc::left_open;
 use super::sim_rig::{Rig, declare, seeds};
@@ -14,7 +14,7 @@ const BYTES: usize = 1024;
 const HOME: DeviceId = DeviceId(0);
 const OTHER: DeviceId = DeviceId(1);
 
-/// An exporter with a pool and one filled buffer, and an importer that has opened it; nobody has waited for anything.
+/// An exporter with a pool and a filled buffer, and an importer that has opened it; no stream has waited yet.
 struct Two {
     exporter: Rig,
     pool: PoolHandle,
@@ -64,7 +64,7 @@ impl Two {
         Self::new(SimOptions { seed, ..SimOptions::default() })
     }
 
-    /// The importer frees, records `finished`, and the exporter waits for it: the order of S1.31.
+    /// The importer frees and records `finished`, and the exporter waits for it: the order of S1.31.
     fn hand_back(&self) {
         self.importer.free(self.their_buffer, self.their_stream);
         let finished = self.importer.driver.event_create(HOME, EventFlags::INTERPROCESS).unwrap();
@@ -79,7 +79,7 @@ fn code<T: std::fmt::Debug>(result: Result<T>) -> DriverCode {
     result.unwrap_err().code
 }
 
-/// S1.26 to S1.31, in the right order: both see each other's bytes, and nothing is found, whatever the order of work.
+/// S1.26 to S1.31, in the right order: both see each other's bytes, without a finding, in any order of execution.
 #[test]
 fn bytes_are_seen_both_ways() {
     for seed in seeds() {
@@ -99,7 +99,7 @@ fn bytes_are_seen_both_ways() {
     }
 }
 
-/// S1.30: import does not wait. Who does not wait for `ready` is found, on every run.
+/// S1.30: import does not wait. A use without a wait for `ready` is found in every run.
 #[test]
 fn a_use_that_did_not_wait_for_ready() {
     for seed in seeds() {
@@ -110,7 +110,7 @@ fn a_use_that_did_not_wait_for_ready() {
     }
 }
 
-/// Waiting for another record of the same event, before it is recorded, is no wait.
+/// A wait for an event before its new record does not wait for that record.
 #[test]
 fn a_wait_on_an_event_that_is_not_recorded_yet() {
     let rig = Rig::new(0);
@@ -122,7 +122,7 @@ fn a_wait_on_an_event_that_is_not_recorded_yet() {
     importer.only_finding(FindingKind::UnrecordedEvent);
 }
 
-/// S1.31: the importer frees first, and the exporter's free comes behind it.
+/// S1.31: the importer frees first, and the exporter's free is ordered behind it.
 #[test]
 fn an_exporter_that_frees_first() {
     for seed in seeds() {
@@ -131,7 +131,7 @@ fn an_exporter_that_frees_first() {
         two.exporter.free(two.buffer, two.stream);
         let finding = two.exporter.only_finding(FindingKind::UnorderedFree);
         assert!(finding.message.contains("freed by its exporter while process 1 still has it"), "{finding}");
-        // What the importer does then is a use after the free.
+        // A later use by the importer is a use after the free.
         let late = two.importer.driver.fill(two.their_buffer, 1, BYTES, two.their_stream, Location::caller());
         assert_eq!(code(late), DriverCode::INVALID_VALUE);
         two.importer.only_finding(FindingKind::UseAfterFree);
@@ -203,7 +203,7 @@ fn an_import_is_freed_once_and_used_no_more() {
     two.importer.only_finding(FindingKind::UseAfterFree);
 }
 
-/// The address alone is nothing: another process's memory is used and freed only through an import.
+/// An address alone is not enough: another process's memory is used and freed only through an import.
 #[test]
 fn memory_of_another_process_needs_an_import() {
     let rig = Rig::new(0);
@@ -219,7 +219,7 @@ fn memory_of_another_process_needs_an_import() {
     assert_eq!(code(free), DriverCode::INVALID_VALUE);
     stranger.only_finding(FindingKind::ForeignFree);
     assert_eq!(code(stranger.driver.pointer_attributes(buffer)), DriverCode::INVALID_VALUE);
-    // Nor are handles of another process any.
+    // Handles of another process are invalid, too.
     assert_eq!(code(stranger.driver.stream_synchronize(stream)), DriverCode::INVALID_HANDLE);
     assert_eq!(code(stranger.driver.pool_trim(rig.pool, 0)), DriverCode::INVALID_HANDLE);
     assert_eq!(stranger.kinds(), [FindingKind::Handle, FindingKind::Handle]);
@@ -230,8 +230,8 @@ fn memory_of_another_process_needs_an_import() {
 const POKE: &str = ".version 8.2\n.target sm_70\n.address_size 64\n.visible .entry poke(.param .u64 at)\n{\n\
     .reg .u64 %rd<2>;\nld.param.u64 %rd1, [at];\nst.global.u32 [%rd1], 7;\nret;\n}\n";
 
-/// S1.29: an imported pool is open to the device where it lies, inherits nothing that the exporter set, and opens by
-/// SetAccess.
+/// S1.29: an imported pool is accessible to the device that holds it, inherits no access of the exporter, and is opened
+/// by SetAccess.
 #[test]
 fn access_of_an_imported_pool() {
     for enable in [true, false] {
@@ -268,8 +268,8 @@ fn access_of_an_imported_pool() {
     }
 }
 
-/// S1.33: an imported pool hands out nothing, is not made current, and tells nothing; S1.32: trim and threshold do nothing at
-/// the exporter's end, and are refused at the importer's.
+/// S1.33: an imported pool does not allocate, cannot be made current, and reports no attributes; S1.32: trim and
+/// threshold have no effect in the exporter, and are refused in the importer.
 #[test]
 fn what_an_imported_pool_is_not_for() {
     let two = Two::default_for(0);
@@ -304,7 +304,7 @@ fn what_an_imported_pool_is_not_for() {
     two.exporter.assert_silent();
 }
 
-/// S1.16, S1.18: only a pool made for it is exported, and only what comes from it.
+/// S1.16, S1.18: only a pool created for export can be exported, and only allocations from it.
 #[test]
 fn what_is_not_exported() {
     let rig = Rig::new(0);
@@ -320,7 +320,7 @@ fn what_is_not_exported() {
     let pool = exportable(driver);
     let ours = driver.pool_alloc(pool, NonZeroUsize::new(64).unwrap(), stream, Location::caller()).unwrap();
     assert_eq!(code(driver.pool_export_pointer(ours.offset(32))), DriverCode::INVALID_VALUE, "only its start");
-    // Event flags 6: interprocess without timing, and nothing else.
+    // Event flags 6: interprocess without timing, and no other combination.
     assert_eq!(
         code(driver.event_create(HOME, EventFlags { timing: true, interprocess: true })),
         DriverCode::INVALID_VALUE
@@ -329,7 +329,7 @@ fn what_is_not_exported() {
     assert_eq!(code(driver.event_ipc_handle(event)), DriverCode::INVALID_HANDLE);
 }
 
-/// Descriptors, 64 bytes and addresses of something else are refused, and so is an import out of its time.
+/// Descriptors, 64-byte handles and addresses of another kind are refused, as is an import at the wrong time.
 #[test]
 fn what_is_not_imported() {
     let two = Two::default_for(0);
@@ -361,12 +361,12 @@ fn what_is_not_imported() {
     two.exporter.assert_silent();
     assert_eq!(import(&export), DriverCode::INVALID_VALUE);
     two.importer.only_finding(FindingKind::UseAfterFree);
-    // An event is for other processes than its own.
+    // An event can be opened only by other processes.
     let handle = two.exporter.driver.event_ipc_handle(two.ready).unwrap();
     assert_eq!(code(two.exporter.driver.event_open_ipc(HOME, &handle)), DriverCode::INVALID_CONTEXT);
 }
 
-/// The other process destroys its event: ours stands for nothing any more.
+/// The other process destroys its event: our handle becomes invalid.
 #[test]
 fn an_event_that_its_owner_has_destroyed() {
     let two = Two::default_for(0);
@@ -378,7 +378,7 @@ fn an_event_that_its_owner_has_destroyed() {
     two.importer.assert_silent();
 }
 
-/// An importer that ends without freeing leaks; one that crashes leaves nothing imported, and the exporter may free.
+/// An importer that exits without freeing leaks; one that crashes leaves nothing imported, and the exporter may free.
 #[test]
 fn an_importer_that_ends() {
     let two = Two::default_for(0);
@@ -401,7 +401,7 @@ fn an_importer_that_ends() {
     two.exporter.sync(two.stream);
 }
 
-/// The descriptor is one of the system's: copies keep it open, and the last close is seen.
+/// The descriptor belongs to the system: copies keep it open, and the last close is detected.
 #[test]
 fn descriptors_are_counted() {
     let rig = Rig::new(0);
@@ -418,7 +418,7 @@ fn descriptors_are_counted() {
     importer.driver.pool_destroy(imported).unwrap();
 }
 
-/// Both processes draw on one device's memory.
+/// Both processes allocate from one device's memory.
 #[test]
 fn memory_of_the_device_is_shared_out() {
     let rig = Rig::with(SimOptions { memory_bytes: 64 << 20, ..SimOptions::default() });

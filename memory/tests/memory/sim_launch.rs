@@ -1,4 +1,4 @@
-//! Kernels on the simulated device: they run, they are held to what they declared, and what they touch is ordered.
+//! Kernels on the simulated device: they run, are checked against their declarations, and their accesses are ordered.
 
 use super::sim_rig::{DEVICE, Rig, declare, seeds};
 use millpond_memory::driver::sim::{CallKind, FailCall, SimOptions};
@@ -190,7 +190,7 @@ fn footprints_let_kernels_share_a_buffer_in_disjoint_parts() {
         let streams: Vec<_> = (0..4).map(|_| rig.stream()).collect();
         for (i, &stream) in (0..).zip(&streams) {
             rig.order(home, stream);
-            // Each declares the whole buffer and touches a quarter of it.
+            // Each launch declares the whole buffer and accesses a quarter of it.
             rig.launch(
                 add_one,
                 (2, 128),
@@ -325,7 +325,7 @@ fn faults_of_kernels_are_findings_and_sticky() {
     }
 }
 
-/// A buffer that the kernel reaches only through a pointer in memory: freed, and still used.
+/// A buffer that the kernel accesses only through a pointer in memory: freed, and still used.
 #[test]
 fn use_after_free_through_a_pointer_in_memory() {
     for seed in seeds() {
@@ -365,7 +365,7 @@ fn declarations_of_freed_and_unready_buffers_are_found_at_the_launch() {
         assert_eq!(before, 0);
         rig.launch(count, (1, 1), &[b.0], &[declare(b, 4, Access::Atomic), declare(late, 64, Access::Read)], t);
         let kinds: Vec<_> = rig.driver.findings().iter().map(|finding| finding.kind).collect();
-        // The freed buffer may have come back as `late`: reuse in the same stream.
+        // The freed buffer may have been reused as `late`, in the same stream.
         assert_eq!(kinds, [FindingKind::UseBeforeAllocation]);
     }
 }

@@ -1,4 +1,4 @@
-//! Work happens late and in any order that the events allow, and nothing looks ready that is not.
+//! Work runs late and in any order that the events allow, and nothing appears complete before it is.
 
 use super::sim_rig::{Rig, seeds};
 use millpond_memory::driver::*;
@@ -60,7 +60,7 @@ fn a_poller_of_a_stream_comes_to_an_end() {
     }
 }
 
-/// A race, made visible: two unordered writers leave either value, depending on the seed.
+/// A visible race: two unordered writers leave either value, depending on the seed.
 #[test]
 fn unordered_work_comes_out_either_way() {
     let mut seen = BTreeSet::new();
@@ -110,7 +110,7 @@ fn a_stream_far_behind_makes_its_submitter_wait() {
     for byte in 0..5000 {
         rig.fill(a, byte as u8, 32, s);
     }
-    // Running ahead is not knowing: the host still has to wait.
+    // Work that ran early is not known to be complete: the host still has to wait.
     let span = rig.download(a, 32, s);
     rig.look(&span);
     rig.only_finding(FindingKind::HostRace);

@@ -1,4 +1,4 @@
-//! Launches that nothing orders overlap, as the seed draws it; and a device runs no more blocks at once than it holds.
+//! Unordered launches overlap, depending on the seed; a device runs at most as many blocks at once as fit on it.
 
 use super::sim_launch::{ALL, KERNELS};
 use super::sim_rig::{Rig, declare};
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 const SEEDS: u64 = 40;
 const HEADER: &str = ".version 8.2\n.target sm_70\n.address_size 64\n";
 
-/// One thread takes five tickets, and writes `name` where each says.
+/// One thread takes five tickets, and writes `name` at each ticket's position.
 const TICKETS: &str = "
 .visible .entry tickets(.param .u64 counter, .param .u64 log, .param .u64 name)
 {
@@ -47,7 +47,7 @@ fn words(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect()
 }
 
-/// The tickets of launches 1, 2, … on streams of their own, in order: an event stands before the launches named.
+/// The tickets of launches 1, 2, … on separate streams, in order; `ordered` inserts events between the launches.
 fn log(rig: &Rig, launches: u64, ordered: bool) -> Vec<u32> {
     let kernel = rig.kernel(&format!("{HEADER}{TICKETS}"), "tickets");
     let home = rig.stream();
@@ -73,7 +73,7 @@ fn log(rig: &Rig, launches: u64, ordered: bool) -> Vec<u32> {
     log
 }
 
-/// How often the log goes from one launch to another.
+/// Number of changes from one launch to another in the log.
 fn changes(log: &[u32]) -> usize {
     log.windows(2).filter(|pair| pair[0] != pair[1]).count()
 }
@@ -187,7 +187,7 @@ fn more_blocks_than_the_device_holds_cannot_wait_for_the_last() {
             let home = rig.stream();
             let flag = rig.alloc(64, home);
             rig.fill(flag, 0, 64, home);
-            // Two multiprocessors hold twice 32 blocks of one thread.
+            // Two multiprocessors hold 32 one-thread blocks each.
             rig.launch(kernel, (blocks, 1), &[flag.0], &[declare(flag, 4, Access::Atomic)], home);
             let ended = rig.driver.stream_synchronize(home).map_err(|error| error.code);
             let findings = rig.driver.take_findings();

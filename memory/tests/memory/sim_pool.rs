@@ -9,7 +9,7 @@ use std::panic::Location;
 
 const MIB: usize = 1 << 20;
 
-/// A device on which one large buffer fits, and not two.
+/// A device that fits one large buffer, but not two.
 fn tight(seed: u64) -> Rig {
     Rig::with(SimOptions { seed, memory_bytes: 64 << 20, ..SimOptions::default() })
 }
@@ -75,7 +75,7 @@ fn opportunistic_reuse_takes_what_has_been_freed_in_fact() {
         let (s, t) = (rig.stream(), rig.stream());
         let a = rig.alloc(8 * MIB, s);
         rig.free(a, s);
-        // Somebody else's work lets the device run ahead, or not.
+        // Unrelated work may let the device run ahead.
         let other = rig.alloc(64, t);
         rig.fill(other, 1, 64, t);
         let event = rig.record(t);
@@ -134,7 +134,7 @@ fn a_threshold_of_zero_gives_memory_back_at_a_synchronisation() {
     }
 }
 
-/// Streams, events and devices: each synchronisation retires frees and looks at the threshold (S1.45).
+/// Streams, events and devices: each synchronization retires frees and applies the threshold (S1.45).
 #[test]
 fn every_kind_of_synchronisation_counts() {
     type Wait = fn(&Rig, StreamHandle);
@@ -157,7 +157,7 @@ fn every_kind_of_synchronisation_counts() {
     }
 }
 
-/// Allocate, use, free, synchronise, again and again: with a threshold the same memory serves every round (S0.18).
+/// Repeated allocate, use, free, synchronize: with a threshold the same memory serves every round (S0.18).
 #[test]
 fn a_threshold_makes_rounds_reuse_memory() {
     let rig = tight(1);
@@ -267,7 +267,7 @@ fn blocks_are_aligned_and_apart() {
     }
 }
 
-/// Half of the memory is free, in pieces: pages of it become one range, and the device is asked for nothing (S0.15).
+/// Half of the memory is free, in fragments: pages are joined to one range without a driver allocation (S0.15).
 #[test]
 fn scattered_pages_serve_a_large_block() {
     for seed in seeds() {
@@ -297,7 +297,7 @@ fn scattered_pages_serve_a_large_block() {
     }
 }
 
-/// Bytes are not enough: half of every page is free, and no page is.
+/// The number of free bytes does not suffice: half of every page is free, but no whole page.
 #[test]
 fn fragments_smaller_than_a_page_do_not_add_up() {
     for seed in seeds() {
@@ -387,7 +387,7 @@ fn attributes_take_only_their_own_values() {
     }
 }
 
-/// A wait that an internal dependency inserts makes run-to-run order: without one the same calls fail.
+/// A wait inserted by an internal dependency enables the reuse: without it the same calls fail.
 #[test]
 fn internal_dependencies_are_the_last_resort() {
     for seed in seeds() {
@@ -396,10 +396,10 @@ fn internal_dependencies_are_the_last_resort() {
         let (s, t) = (rig.stream(), rig.stream());
         let a = rig.alloc(8 * MIB, s);
         rig.free(a, s);
-        // There is room: nobody waits for anybody.
+        // Memory suffices: no stream waits for another.
         let b = rig.alloc(8 * MIB, t);
         assert_ne!(a, b);
-        // There is none: t waits for s.
+        // Memory does not suffice: t waits for s.
         let c = rig.alloc(32 * MIB, s);
         rig.free(c, s);
         let d = rig.alloc(30 * MIB, t);

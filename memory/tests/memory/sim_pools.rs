@@ -1,4 +1,4 @@
-//! Which pools a simulated device has, where they lie, who has access, and whose memory an address is.
+//! Pools of a simulated device: their kinds, locations, access, and the owner of an address.
 
 use super::sim_rig::{DEVICE, Rig, declare};
 use millpond_memory::driver::sim::SimOptions;
@@ -72,7 +72,7 @@ fn an_allocation_without_a_pool_takes_the_current_one() {
     rig.free(a, s);
     rig.free(b, s);
     rig.sync(s);
-    // A free goes back to the pool it came from, whichever is current.
+    // A free returns memory to its pool, whichever pool is current.
     assert_eq!((used(default), used(rig.pool)), (0, 0));
     rig.driver.pool_destroy(rig.pool).unwrap();
     assert_eq!(rig.driver.device_current_pool(DEVICE), Ok(default), "the default pool takes its place");
@@ -99,7 +99,7 @@ fn an_out_of_memory_names_the_call_that_was_made() {
     assert_eq!((error.call, error.code), ("cuMemAllocAsync", DriverCode::OUT_OF_MEMORY));
 }
 
-/// The pool says where memory is, the stream when it is there (S1.6).
+/// The pool determines where memory is located, the stream when it is valid (S1.6).
 #[test]
 fn a_pool_of_another_device_can_be_named() {
     let rig = two_devices();
@@ -200,7 +200,7 @@ fn an_address_tells_whose_it_is() {
     assert_eq!(rig.driver.pointer_attributes(DevicePtr(16)).unwrap_err().code, DriverCode::INVALID_VALUE);
     rig.driver.free_sync(b, Location::caller()).unwrap();
     rig.assert_silent();
-    // Not defined after the free, whoever may still touch the memory (S1.47).
+    // Undefined after the free, even if other work still uses the memory (S1.47).
     rig.free(a, s);
     assert!(rig.driver.pointer_attributes(a).is_err());
     let finding = rig.only_finding(FindingKind::UseAfterFree);

@@ -1,4 +1,4 @@
-//! What CUDA refuses, the simulated device refuses.
+//! The simulated device refuses the same calls as CUDA.
 
 use super::sim_rig::{DEVICE, Rig};
 use millpond_memory::driver::sim::{SimDriver, SimOptions};

@@ -1,4 +1,4 @@
-//! A simulated driver with short verbs, for tests that speak to the driver itself.
+//! A simulated driver with short method names, for tests of the driver itself.
 
 use millpond_memory::driver::sim::{SimDriver, SimOptions};
 use millpond_memory::driver::*;
@@ -18,7 +18,7 @@ impl Rig {
         Self::with(SimOptions { seed, ..SimOptions::default() })
     }
 
-    /// Every device open, and a pool on device 0 that keeps its memory.
+    /// Opens every device, and creates a pool on device 0 that keeps its memory.
     pub fn with(options: SimOptions) -> Self {
         let driver = SimDriver::new(options);
         for device in 0..driver.options().devices {
@@ -70,7 +70,7 @@ impl Rig {
         self.driver.host_free(span.block(), Location::caller()).unwrap();
     }
 
-    /// Pinned bytes, on their way to the device.
+    /// Pinned bytes whose upload to the device is submitted.
     #[track_caller]
     pub fn upload(&self, bytes: &[u8], to: DevicePtr, stream: StreamHandle) -> HostSpan {
         let from = self.host(bytes.len());
@@ -129,14 +129,14 @@ impl Rig {
         self.try_launch(function, geometry, params, accesses, stream).unwrap();
     }
 
-    /// The bytes as the host sees them now, having said that it looks.
+    /// The bytes as the host sees them now; declares the host's read.
     #[track_caller]
     pub fn look(&self, span: &HostSpan) -> Vec<u8> {
         self.driver.host_access(span, Access::Read, Location::caller());
         span.block().read().unwrap().to_vec()
     }
 
-    /// Downloads, waits and looks.
+    /// Downloads, waits and reads.
     #[track_caller]
     pub fn fetch(&self, from: DevicePtr, len: usize, stream: StreamHandle) -> Vec<u8> {
         let span = self.download(from, len, stream);
@@ -158,7 +158,7 @@ impl Rig {
         self.driver.stream_wait(stream, event, Location::caller()).unwrap();
     }
 
-    /// `later` goes on after all that `earlier` holds now.
+    /// Orders `later` behind all current work of `earlier`.
     #[track_caller]
     pub fn order(&self, earlier: StreamHandle, later: StreamHandle) {
         let event = self.record(earlier);
@@ -170,9 +170,9 @@ impl Rig {
         self.driver.stream_synchronize(stream).unwrap();
     }
 
-    /// Runs everything, and returns what was found, oldest first.
+    /// Runs everything, and returns the findings, oldest first.
     pub fn findings(&self) -> Vec<Finding> {
-        // A lost device does not settle; its findings are there.
+        // A lost device does not settle; its findings exist already.
         let _ = self.driver.settle();
         self.driver.take_findings()
     }
@@ -187,7 +187,7 @@ impl Rig {
         assert!(findings.is_empty(), "{}", findings.iter().map(|f| format!("{f}\n")).collect::<String>());
     }
 
-    /// Exactly one finding, of this kind.
+    /// Checks that there is exactly one finding, of this kind.
     #[track_caller]
     pub fn only_finding(&self, kind: FindingKind) -> Finding {
         let mut findings = self.findings();
@@ -197,7 +197,7 @@ impl Rig {
         findings.remove(0)
     }
 
-    /// Closes every device, and returns what was found until then.
+    /// Closes every device, and returns the findings until then.
     pub fn close(self) -> Vec<Finding> {
         let _ = self.driver.settle();
         for device in 0..self.driver.options().devices {
@@ -225,7 +225,7 @@ pub fn declare(ptr: DevicePtr, len: usize, access: Access) -> DeclaredAccess {
     DeclaredAccess { ptr, len, access }
 }
 
-/// The seeds that every test of order runs under.
+/// Seeds for all tests of order.
 pub fn seeds() -> impl Iterator<Item = u64> {
     0..24
 }

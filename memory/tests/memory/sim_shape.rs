@@ -1,4 +1,4 @@
-//! The limits of thread blocks are those of the device's shape, and what exceeds them is refused as CUDA does.
+//! Limits of thread blocks match the device's shape, and launches beyond them are refused as in CUDA.
 
 use super::sim_rig::{DEVICE, Rig};
 use millpond_memory::Device;
@@ -11,7 +11,7 @@ fn rig(shape: Shape) -> Rig {
 
 const HEADER: &str = ".version 8.2\n.target sm_70\n.address_size 64\n";
 
-/// A kernel with so many bytes of static shared memory and as many more as a launch gives it.
+/// A kernel with `static_bytes` of static shared memory, and dynamic shared memory as launched.
 fn shared_kernel(static_bytes: u32) -> String {
     format!(
         "{HEADER}.shared .align 8 .b8 own[{static_bytes}];\n.extern .shared .align 8 .b8 dynamic[];\n
@@ -19,7 +19,7 @@ fn shared_kernel(static_bytes: u32) -> String {
     )
 }
 
-/// A kernel that has so many values at once.
+/// A kernel with `values` live values at once.
 fn wide_kernel(values: u32, directive: &str) -> String {
     let load = |n: u32| format!("ld.global.u32 %r{n}, [%d+{}];\n", n * 4);
     let store = |n: u32| format!("st.global.u32 [%d+{}], %r{n};\n", n * 4);
@@ -126,7 +126,7 @@ fn blocks_whose_registers_exceed_the_file_are_refused() {
     assert_eq!(rig.driver.occupancy(wide, 512, 0).unwrap(), 0);
     assert_eq!(rig.driver.function_attribute(wide, FunctionAttribute::MaxThreadsPerBlock).unwrap(), 448);
     assert_eq!(rig.driver.occupancy(wide, 448, 0).unwrap(), 1);
-    // A kernel that says how many threads it is for gets no more registers than those have.
+    // A kernel that declares its maximum number of threads gets at most the registers available to them.
     let bounded = rig.kernel(&wide_kernel(140, ".maxntid 512"), "k");
     assert_eq!(registers(bounded), 128);
     assert_eq!(rig.driver.occupancy(bounded, 512, 0).unwrap(), 1);

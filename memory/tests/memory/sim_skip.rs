@@ -1,16 +1,16 @@
-//! Launches that are accepted and not run: the host reads what an earlier run read, and nothing else happens.
+//! Launches that are accepted but not run: the host reads the results of an earlier run, with no other effect.
 
 use super::sim_launch::{ALL, BYTES, KERNELS, LEN};
 use super::sim_rig::{Rig, declare};
 use millpond_memory::driver::*;
 use std::sync::Arc;
 
-/// `LEN` numbers from `first` on.
+/// `LEN` consecutive numbers, starting with `first`.
 fn numbers(first: u32) -> Vec<u8> {
     (first..).take(LEN).flat_map(u32::to_le_bytes).collect()
 }
 
-/// Uploads, adds one, and gives what the host reads then.
+/// Uploads, adds one, and returns the bytes that the host reads.
 fn run(rig: &Rig, function: FunctionHandle, first: u32) -> Vec<u8> {
     let stream = rig.stream();
     let (from, to) = (rig.alloc(BYTES, stream), rig.alloc(BYTES, stream));
@@ -37,7 +37,7 @@ fn a_skipped_run_reads_what_the_kept_one_read_and_executes_nothing() {
     let before = rig.driver.counters();
     assert_eq!(rig.driver.first_skipped_launch(), None);
     rig.driver.skip_launches(&kept);
-    // Other rows go up, and their successors are nowhere.
+    // Other rows are uploaded, but their results are not computed.
     assert_eq!(run(&rig, function, 500), numbers(11));
     assert!(rig.driver.run_launches().is_none(), "nothing was to be kept");
     let after = rig.driver.counters();

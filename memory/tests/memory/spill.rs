@@ -1,4 +1,4 @@
-//! Groups of buffers that leave for host memory and return as they were.
+//! Groups of buffers that are spilled to host memory and restored unchanged.
 
 use crate::pending::block_on;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -41,14 +41,14 @@ fn world(seed: u64, limit: ByteSize, options: SpillOptions) -> World {
     World { driver, device, pool, pinned, stream, spiller }
 }
 
-/// Drops everything, and says what was found, leaks too.
+/// Drops everything, and checks for findings, including leaks.
 fn close(world: World) {
     let World { driver, device, pool, pinned, stream, spiller } = world;
     device.synchronize().unwrap();
     assert_eq!(pool.used_bytes(), ByteSize::ZERO);
     assert!(device.take_errors().is_empty());
     let (pinned_bytes, host_bytes) = {
-        // The poller gives the last pages back.
+        // The poller returns the last pages.
         while spiller.statistics().pinned_bytes > ByteSize::ZERO {
             std::thread::sleep(std::time::Duration::from_micros(100));
         }
@@ -94,7 +94,7 @@ impl World {
     }
 }
 
-/// Bytes of a view while they are away, from any place on.
+/// Bytes of a spilled view are read in host memory, from any offset.
 #[test]
 fn bytes_that_are_away_are_read_where_they_are() {
     for options in [SMALL, SpillOptions { pinned_limit: ByteSize::kib(16), pinned_reserve: ByteSize::kib(8), ..SMALL }]
@@ -177,7 +177,7 @@ fn the_host_waits_for_nothing_while_there_are_pages() {
 fn views_of_one_buffer_leave_together_and_gaps_stay_behind() {
     let w = world(3, ByteSize::mib(1), SMALL);
     let buffer = DeviceBuffer::new(64 * KIB, &w.stream, &w.pool).unwrap();
-    // Only these bytes are ever written; to read the others would be a finding.
+    // Only these bytes are written; a read of the others would be a finding.
     let parts = [(1_000, 500), (1_200, 800), (40_000, 300)];
     for (start, len) in parts {
         buffer.view(start..start + len).unwrap().upload_from(&bytes(7, len), &w.stream, &w.pinned).unwrap();
@@ -271,7 +271,7 @@ fn when_pages_are_out_bytes_bounce_to_ordinary_memory_and_then_stay() {
     };
     let w = world(7, ByteSize::mib(1), options);
     let groups: Vec<_> = (0..4).map(|seed| w.group(seed, 16 * KIB, 0)).collect();
-    // Two of three pages are for groups, one to bounce in: 8 + 8 KiB, then 16, then 16, then nothing.
+    // Two of three pages are for groups, one is the bounce page: 8 + 8 KiB, then 16, then 16, then nothing.
     assert_eq!(groups[0].spill().unwrap(), ByteSize::kib(16));
     let first = w.spiller.statistics();
     assert_eq!((first.pinned_bytes, first.host_bytes), (ByteSize::kib(8), ByteSize::kib(8)));
@@ -284,7 +284,7 @@ fn when_pages_are_out_bytes_bounce_to_ordinary_memory_and_then_stay() {
         (ByteSize::kib(8), ByteSize::kib(40), 40 << 10)
     );
     assert_eq!((full.no_host_memory, full.spills, groups[3].state()), (1, 3, SpillState::Resident));
-    // What is asked for more than can leave, leaves as far as it can.
+    // A request for more than can be spilled spills as much as possible.
     assert_eq!(w.spiller.spill(ByteSize::mib(1)).unwrap(), Spilled::default());
     for (seed, group) in groups.iter().enumerate() {
         w.assert_holds(group, &[bytes(seed, 16 * KIB)]);
@@ -373,7 +373,7 @@ fn a_device_that_is_lost_on_the_way_back_leaves_an_error_and_no_leak() {
     }
 }
 
-/// Written on one stream, spilled, and read on another. Returns the waits of streams, and what was found.
+/// Written on one stream, spilled, and read on another. Returns the number of stream waits and of findings.
 fn there_and_back(ignore_wait: Option<u64>) -> (u64, usize) {
     let driver = SimDriver::new(SimOptions { ignore_wait, ..SimOptions::default() });
     let device = Device::open(driver.clone(), 0).unwrap();
@@ -404,7 +404,7 @@ fn every_wait_of_a_round_trip_is_needed() {
     }
 }
 
-/// Something else that gives memory up: a cache.
+/// Another spillable owner: a cache.
 struct Cache {
     buffers: Mutex<Vec<DeviceBuffer>>,
     asked: AtomicU64,
@@ -470,12 +470,12 @@ fn a_governed_group_gives_its_promise_back_when_its_free_is_reached() {
     let builder = governor.participant("build side", 0);
     let promise = builder.try_reserve(Request::device(ByteSize::kib(40)).spillable()).unwrap();
     let handle = w.spiller.register_reserved(vec![w.view(&bytes(1, 40 * KIB))], 0, promise).unwrap();
-    // Refused without spilling: it is more than there is.
+    // Refused without spilling: larger than the capacity.
     let sorter = governor.participant("sort", 0);
     let error = sorter.try_reserve(Request::device(ByteSize::kib(65))).unwrap_err();
     assert!(matches!(error, MemoryError::ReservationRefused { why: Refusal::TooLarge, .. }), "{error}");
     assert_eq!(handle.state(), SpillState::Resident);
-    // Granted with spilling, once the bytes are really free.
+    // Granted after spilling, once the bytes are free on the device.
     let sort = sorter.try_reserve(Request::device(ByteSize::kib(60))).unwrap();
     assert_eq!((handle.state(), w.pool.pending_free_bytes()), (SpillState::Spilled, ByteSize::ZERO));
     assert_eq!(governor.reserved(MemorySpace::Device), ByteSize::kib(60));
@@ -550,7 +550,7 @@ impl Random {
     }
 }
 
-/// Uses, changes, spills, drops groups on several streams, with far too little memory.
+/// Uses, changes, spills and drops groups on several streams, with far too little memory.
 fn storm(w: &World, seed: u64, steps: usize) {
     let mut random = Random(seed);
     let streams: Vec<Stream> = (0..3).map(|_| Stream::new(&w.device).unwrap()).collect();
@@ -637,14 +637,14 @@ fn every_strategy_spills_when_the_device_is_full_and_not_the_limit() {
             let pool = MemoryPool::builder(&device).limit(ByteSize::gib(1)).strategy(strategy).build().unwrap();
             let pinned = PinnedPool::builder(&device).build();
             let stream = Stream::new(&device).unwrap();
-            // Room for every group each time it leaves: the poller gives pages back when it comes to it, which may be late.
+            // Enough pages for every group at each spill: the poller returns pages late.
             let options = SpillOptions { page: ByteSize::kib(64), pinned_limit: ByteSize::mib(64), ..SMALL };
             let spiller = Spiller::new(&pool, SpillOptions { pinned_reserve: ByteSize::mib(1), ..options }).unwrap();
             let w = World { driver, device, pool, pinned, stream, spiller };
             let streams: Vec<Stream> = (0..3).map(|_| Stream::new(&w.device).unwrap()).collect();
             let mut random = Random(seed * 17 + index as u64);
             let mut groups = Vec::new();
-            // Three times what the device has.
+            // Three times the memory of the device.
             for step in 0..16 {
                 let content = bytes(step, (700 << 10) + random.below(100 << 10));
                 let view = w.view_on(&content, &streams[random.below(3)]);
@@ -680,7 +680,7 @@ fn threads_that_spill_each_other_neither_hang_nor_race() {
     }
 }
 
-/// As `storm`, where others may hold the memory: then there is an error, and no harm.
+/// Like `storm`, but others may hold the memory: then there is an error, and nothing breaks.
 fn storm_alone(w: &World, seed: u64, steps: usize) {
     let mut random = Random(seed);
     let stream = Stream::new(&w.device).unwrap();

@@ -1,7 +1,7 @@
-//! The conformance suite: every claim of `millpond_memory::conformance`, on the simulated device and over the shim; its table;
-//! and what happens when one ordering edge is taken away.
+//! The conformance suite: every claim of `millpond_memory::conformance`, on the simulated device and over the shim; its
+//! table; and the effect of removing one ordering edge.
 //!
-//!   claim × strategy × seed ─► a device of its own ─► run ─► closed ─► findings are none, or what was planted ─► no byte is left
+//!   claim × strategy × seed ─► its own device ─► run ─► closed ─► findings as planned, or none ─► no byte is left
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ struct Ended {
     free_bytes: u64,
 }
 
-/// Runs a claim on a device of its own, which is closed afterwards: what is left then is a finding.
+/// Runs a claim on its own device, which is closed afterwards: leftovers are a finding.
 fn run(claim: &Claim, strategy: Strategy, options: SimOptions) -> Ended {
     let driver = SimDriver::new(options);
     let device = Device::open(driver.clone(), 0).unwrap();
@@ -48,7 +48,7 @@ fn kinds(findings: &[Finding]) -> BTreeSet<&'static str> {
     findings.iter().map(|finding| finding.kind.as_str()).collect()
 }
 
-/// Every claim of an area under every seed.
+/// Runs every claim of an area under every seed.
 fn holds(area: &str) {
     let mut ran = 0;
     for claim in claims().iter().filter(|claim| claim.name.starts_with(area)) {
@@ -120,7 +120,7 @@ fn what_is_undefined_is_found() {
     holds("found/");
 }
 
-/// Else a claim would run nowhere.
+/// Otherwise a claim would never run.
 #[test]
 fn every_claim_is_of_an_area_above() {
     let areas = ["memory", "order", "kinds", "pools", "reuse", "peers", "ipc", "found"];
@@ -136,7 +136,7 @@ fn every_claim_is_of_an_area_above() {
 
 // Over the shim.
 
-/// What runs in a process whose libcuda is the shim; elsewhere nothing.
+/// Tests that run in a process whose libcuda is the shim, and do nothing elsewhere.
 #[cfg(target_os = "linux")]
 mod inside {
     use super::*;
@@ -200,9 +200,9 @@ fn what_is_undefined_is_found_through_libcuda() {
     assert_eq!(found, expected, "{text}");
 }
 
-// Mutations: what the claims are worth.
+// Mutations: the claims must detect them.
 
-/// Remove one ordering edge, and the checker must fire: each wait of a stream in turn is forgotten.
+/// Removes one ordering edge at a time, by ignoring each stream wait in turn: the checker must fire.
 #[test]
 fn no_edge_may_be_missing() {
     let mut removed = 0;
@@ -214,8 +214,8 @@ fn no_edge_may_be_missing() {
                 ended.result.is_ok() && ended.findings.is_empty()
             };
             let unnoticed: Vec<u64> = (1..=waits).filter(goes_on).collect();
-            // What a resource of ours frees on one stream it may give to nobody, and a free of plain memory waits for the
-            // whole device: such waits are missed only where somebody else has the bytes next.
+            // Memory that our resources free on a stream may stay unused, and a free of plain memory waits for the
+            // whole device: such waits are missed only if another use of the bytes follows.
             let most = if Over::Pools.strategies().contains(&strategy) { 0 } else { waits as usize - 1 };
             assert!(
                 unnoticed.len() <= most,
@@ -227,7 +227,7 @@ fn no_edge_may_be_missing() {
     assert!(removed > 100, "{removed}");
 }
 
-/// A driver that forgets a setting makes the claims about it fail.
+/// A driver that ignores a setting must fail the claims about it.
 #[test]
 fn no_setting_may_be_forgotten() {
     for (attribute, names) in [
@@ -250,7 +250,7 @@ fn no_setting_may_be_forgotten() {
     }
 }
 
-/// Claims whose order is the buffers' own: of their waits, some may be implied by others.
+/// Claims ordered by the buffers themselves: some of their waits may be implied by others.
 #[test]
 fn a_forgotten_wait_is_noticed() {
     for name in ["memory/hand_over", "memory/readers", "memory/reuse", "order/one_pool_or_many"] {
@@ -266,7 +266,7 @@ fn a_forgotten_wait_is_noticed() {
 
 // The table.
 
-/// The lines that `docs/memory-conformance.md` must have, written out once more.
+/// The lines that `docs/memory-conformance.md` must have, listed independently.
 fn required() -> Vec<String> {
     let parts: [(&str, &[(u32, u32)]); 4] = [
         ("S0", &[(6, 11), (14, 14), (16, 20)]),
@@ -304,7 +304,7 @@ fn every_line_has_a_test_and_every_test_a_line() {
     }
 }
 
-/// Tests that are named must be there, and must be tests.
+/// Tests that the table names must exist, and must be tests.
 #[test]
 fn tests_elsewhere_are_there() {
     for other in ELSEWHERE {

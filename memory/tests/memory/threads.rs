@@ -1,12 +1,12 @@
-//! Sixteen threads on eight streams: 100,000 random operations over all strategies, with nothing found and nobody stuck.
+//! Sixteen threads on eight streams: 100,000 random operations over all strategies, without findings or hangs.
 //!
 //! ```text
-//!   each thread   allocate · drop · fill · copy · share a part · hand over · wait for a stream · record · bring home and look
-//!   shelf         buffers that threads pass to each other, each with the byte that it is full of
-//!   watchdog      ends the process with what every thread was doing, rather than let it hang
+//!   each thread   allocate · drop · fill · copy · share a part · hand over · wait · record · download and check
+//!   shelf         buffers that threads pass to each other, each with its fill byte
+//!   watchdog      on a hang, prints the state of every thread and aborts the process
 //! ```
 //!
-//! `MILLPOND_THREAD_OPERATIONS=1000000 cargo test -p millpond-memory --test memory -- threads` does more.
+//! `MILLPOND_THREAD_OPERATIONS=1000000 cargo test -p millpond-memory --test memory -- threads` runs more.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ use crate::resources::Random;
 const THREADS: usize = 16;
 const STREAMS: usize = 8;
 const SHELF: usize = 64;
-/// Bytes that each stream has of a buffer that all share: apart, to the sector.
+/// Bytes per stream in a buffer that all streams share: whole sectors, disjoint.
 const PART: usize = 64;
 
 const OPERATIONS: [&str; 9] =
@@ -31,7 +31,7 @@ fn operations() -> usize {
     asked.map_or(100_000, |number| number.parse().expect("MILLPOND_THREAD_OPERATIONS is a number"))
 }
 
-/// What each thread does: the step, times 16, and the operation.
+/// State of each thread: the step times 16, plus the operation.
 struct Progress([AtomicU64; THREADS]);
 
 impl Progress {
@@ -57,7 +57,7 @@ impl Progress {
     }
 }
 
-/// A buffer, and the byte that it is full of.
+/// A buffer and its fill byte.
 type Filled = (Arc<DeviceBuffer>, u8);
 
 struct World {
@@ -108,7 +108,7 @@ impl World {
                 drop(shelf);
                 drop(gone);
             }
-            // A buffer that nobody else has: the second write on another stream than the first.
+            // A buffer that no other thread has: the second write is on another stream than the first.
             "fill" => {
                 let buffer = DeviceBuffer::zeroed(random.len([8, 64, 500, 1000]), on, &self.pool).unwrap();
                 buffer.fill(byte, other).unwrap();
@@ -127,7 +127,7 @@ impl World {
                 let (_, position) = on.submit(|driver, on| driver.fill(part, byte, PART, on, site)).unwrap();
                 guard.submitted(position);
             }
-            // Reads of the same buffer on two streams, taken and let go of beside each other.
+            // Two concurrent reads of the same buffer on two streams.
             "hand over" => {
                 let Some((buffer, _)) = self.some(random) else { return };
                 let first = buffer.read(on).unwrap();
@@ -176,7 +176,7 @@ fn all_threads(strategy: Strategy, steps: usize) {
                 let now = world.progress.sum();
                 idle = if now == last { idle + 1 } else { 0 };
                 last = now;
-                // Ten minutes without one operation of any thread are a hang, on a busy machine too.
+                // Ten minutes without an operation of any thread count as a hang, even on a busy machine.
                 if idle > 600 {
                     world.progress.dump(strategy);
                     std::process::abort();

@@ -9,7 +9,8 @@ use crate::fuzz::ty::{DECIMALS, INTEGERS, SPANS, Ty, Zone};
 const GROWING: [&str; 2] = ["grow", "uniq"];
 
 impl Maker<'_> {
-    /// An aggregate; FILTER now and then. In groups no min or max of NaN: DataFusion's depends on the order of rows there.
+    /// An aggregate; FILTER now and then. In groups no min or max of NaN: DataFusion's depends on the order of rows
+    /// there.
     pub fn aggregate(&mut self, grouped: bool) -> Expr {
         let exact = |maker: &mut Self| match maker.rng.below(4) {
             0 | 1 => maker.rng.pick(&INTEGERS),
@@ -59,7 +60,8 @@ impl Maker<'_> {
                 }
             }
             11 => {
-                // Not of computed floats: the sign of a computed NaN, and with it its place in the order, is the machine's.
+                // Not of computed floats: the sign of a computed NaN, and with it its place in the order, is the
+                // machine's.
                 let of = exact(self);
                 let a = if of.is_decimal() { self.make(of, 1) } else { self.make(Ty::Int(true, 32), 1) };
                 match (of.is_decimal(), self.rng.chance(30)) {
@@ -121,8 +123,8 @@ impl Maker<'_> {
         expr
     }
 
-    /// A percentile of a digest over a table of so many rows, whose centroids are enough to keep all values apart: otherwise DataFusion's
-    /// answer depends on its batches.
+    /// A percentile of a digest over a table of `rows` rows, with enough centroids to keep all values apart: otherwise
+    /// DataFusion's answer depends on its batches.
     pub fn digest(&mut self, rows: usize) -> Expr {
         let of = match self.rng.chance(30) {
             true => self.rng.pick(&DECIMALS),
@@ -143,7 +145,8 @@ impl Maker<'_> {
         expr
     }
 
-    /// An aggregate over rows in an order. They are ordered by what it takes from them, so that rows that tie are equal.
+    /// An aggregate over rows in an order. They are ordered by what it takes from them, so that rows that tie are
+    /// equal.
     pub(super) fn in_order(&mut self) -> Expr {
         let direction = self.rng.pick(&[" ASC NULLS FIRST", " ASC NULLS LAST", " DESC NULLS LAST", " DESC"]);
         if self.rng.chance(50) {

@@ -5,11 +5,12 @@
 //! ```
 //!
 //! Exact   no expression depends on an order of evaluation: sums are over numbers whose sums are exact.
-//! NaN     its sign is seen by DataFusion's order, comparisons and keys. A stored one keeps its bits; one that + − × ÷ or √
-//!         makes from numbers is negative; one NaN operand passes through. The sign of a NaN of two NaN operands, or of another
-//!         function, is the processor's choice: `Maker::one_nan` makes one NaN of these.
+//! NaN     its sign is seen by DataFusion's order, comparisons and keys. A stored one keeps its bits; one that + − × ÷
+//!         or √ makes from numbers is negative; one NaN operand passes through. The sign of a NaN of two NaN operands,
+//!         or of another function, is the processor's choice: `Maker::one_nan` makes one NaN of these.
 //! Windows  stand alone in a SELECT, with frames of rows, ranges and groups; their sums are exact.
-//! Errors  division by zero, overflow and failed casts happen, but seldom: most casts are TRY_CAST, most divisors NULLIF.
+//! Errors  division by zero, overflow and failed casts happen, but seldom: most casts are TRY_CAST, most divisors
+//!         NULLIF.
 
 mod aggregate;
 mod nested;
@@ -106,7 +107,7 @@ impl Expr {
         None
     }
 
-    /// Smaller expressions of the same type that may stand in this one's place, the smallest first.
+    /// Smaller expressions of the same type that may replace this one, the smallest first.
     pub fn smaller(&self) -> Vec<Expr> {
         if self.subs().next().is_none() {
             return Vec::new();
@@ -280,7 +281,7 @@ impl Maker<'_> {
         }
         match self.rng.below(14) {
             13 => {
-                // Two kinds of time: DataFusion brings them to one.
+                // Two kinds of time, which DataFusion coerces to one.
                 let pick = |maker: &mut Self| match maker.rng.below(4) {
                     0 => Ty::Date,
                     _ => maker.rng.pick(&TIMES),
@@ -336,7 +337,8 @@ impl Maker<'_> {
                         expr.parts.push(", ".into());
                     }
                     let column = if items < 65 && self.rng.chance(20) { Some(self.make(of, 0)) } else { None };
-                    // DataFusion takes a list with a CASE, which a subquery may have computed, for constant, and its NULLs for none.
+                    // DataFusion takes a list with a CASE, which a subquery may have computed, for constant, and its
+                    // NULLs for none.
                     let item = column.filter(|item| !is_computed(item));
                     expr.parts.push(item.unwrap_or_else(|| sql!(of; of.literal(self.rng))).into());
                 }
@@ -367,7 +369,8 @@ impl Maker<'_> {
                 0 => {
                     let of = self.rng.pick(&INTEGERS);
                     let a = self.make(of, depth);
-                    // Not by itself: below a filter by it, DataFusion takes the number for a constant, and drops an ORDER BY it.
+                    // Not by itself: below a filter by it, DataFusion takes the number for a constant, and drops an
+                    // ORDER BY it.
                     sql!(ty; "coalesce(CAST(", a, " AS BOOLEAN), false)")
                 }
                 3 => {

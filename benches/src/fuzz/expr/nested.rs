@@ -11,7 +11,7 @@ impl Maker<'_> {
         Constant::draw(self.rng, |rng| rng.between(-2, 3)).map(|number| number.to_string())
     }
 
-    /// What may be an item: a small number, a column now and then.
+    /// A list item: a small number, sometimes a column.
     pub(super) fn item(&mut self) -> Part {
         match self.rng.chance(30) {
             true => self.make(NUMBER, 0).into(),

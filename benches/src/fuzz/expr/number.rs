@@ -166,7 +166,8 @@ impl Maker<'_> {
         }
     }
 
-    /// `expr`, of which every NaN is the same one: by CASE, as one text, so that both copies stay the same, or by `nanvl`.
+    /// `expr`, of which every NaN is the same one: by CASE, as one text, so that both copies stay the same, or by
+    /// `nanvl`.
     pub(super) fn one_nan(&mut self, expr: Expr) -> Expr {
         let (ty, text) = (expr.ty, expr.text());
         let nan = format!("arrow_cast('NaN', '{ty}')");

@@ -77,8 +77,8 @@ impl Maker<'_> {
         }
     }
 
-    /// `expr` without NULLs where a query below may have computed it. DataFusion's date_trunc subtracts below NULLs, too, where
-    /// its `max` leaves the least of all numbers: a debug build panics.
+    /// `expr` without NULLs where a query below may have computed it. DataFusion's date_trunc subtracts below NULLs,
+    /// too, where its `max` leaves the least of all numbers: a debug build panics.
     pub(super) fn safe_to_truncate(&mut self, expr: Expr) -> Expr {
         let computed = |(name, _): &(String, Ty)| !COLUMNS.iter().any(|column| column.0 == bare(name));
         if !self.scope.iter().any(computed) {
@@ -88,11 +88,12 @@ impl Maker<'_> {
         around(expr, "coalesce(", other)
     }
 
-    /// A time of the years 1 to 9999. DataFusion truncates to weeks and longer by way of nanoseconds, which do not reach so far.
+    /// A time of the years 1 to 9999. DataFusion truncates to weeks and longer units via nanoseconds, whose range is
+    /// smaller.
     pub(super) fn era(&mut self, ty: Ty, digits: u8, depth: usize) -> Expr {
         let a = self.make(ty, depth);
         match self.rng.below(4) {
-            // Of a column: of a constant it does even days by way of nanoseconds.
+            // Columns only: for constants DataFusion folds days via nanoseconds.
             0 => match self.column(ty) {
                 Some(a) => {
                     let a = self.safe_to_truncate(a);

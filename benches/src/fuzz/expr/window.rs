@@ -9,9 +9,9 @@ use crate::fuzz::ty::Ty;
 const RANGED: [&str; 9] = ["k", "n", "n", "rare", "g", "i8", "soon", "soon", "few"];
 
 impl Maker<'_> {
-    /// A window function over the rows of the source. `identity` are columns that tell its rows apart, or that are all they
-    /// have: ordered by them too, rows that tie are equal, and so the answer of one window depends on no order of theirs. Where it may
-    /// not be `by_rows` it sees a row's equals as one.
+    /// A window function over the rows of the source. `identity` are columns that tell its rows apart, or that are all
+    /// they have: ordered by them too, rows that tie are equal, and so the answer of one window depends on no order of
+    /// theirs. Where it may not be `by_rows` it sees a row's equals as one.
     pub fn window(&mut self, identity: &[String], by_rows: bool) -> Expr {
         let mut over: Vec<Part> = vec![" OVER (".into()];
         let partition = self.rng.pick(&[0, 1, 1, 2]);
@@ -135,12 +135,13 @@ impl Maker<'_> {
         expr.parts.extend(over);
         expr.parts.extend(frame);
         expr.parts.push(")".into());
-        // DataFusion 55.2 takes a running min, max, sum or count for sorted although NULLs come first or in between, and then
-        // drops an ORDER BY it. It does not look through NULLIF.
+        // DataFusion 55.2 takes a running min, max, sum or count for sorted although NULLs come first or in between,
+        // and then drops an ORDER BY it. It does not look through NULLIF.
         if expr.ty.is_nested() {
             return expr;
         }
-        // Sums may be either zero, by the order of their rows, and NULLIF tells the two apart: none of them is this number.
+        // Sums may be either zero, by the order of their rows, and NULLIF tells the two apart: none of them is this
+        // number.
         let other = match expr.ty {
             Ty::F32 | Ty::F64 | Ty::Even32 | Ty::Even64 => {
                 Constant::same(format!("arrow_cast('-1e30', '{}')", expr.ty))
@@ -150,7 +151,8 @@ impl Maker<'_> {
         around(expr, "nullif(", other)
     }
 
-    /// A median or percentile of exact numbers, of those that a filter keeps now and then: of columns, so that the filter goes with them.
+    /// A median or percentile of exact numbers, of those that a filter keeps now and then: of columns, so that the
+    /// filter goes with them.
     fn percentile(&mut self) -> Expr {
         let of = self.rng.pick(&[
             Ty::Int(true, 32),
@@ -179,7 +181,8 @@ impl Maker<'_> {
         expr
     }
 
-    /// The beginning or the length of joined texts, in frames that begin with the partition: DataFusion takes none off others.
+    /// The beginning or the length of joined texts, in frames that begin with the partition: DataFusion takes none off
+    /// others.
     fn texts(&mut self, over: Vec<Part>) -> Expr {
         let a = self.make(Ty::Text, 1);
         let between = self.rng.pick(&["''", "'-'", "', '"]);
@@ -217,7 +220,7 @@ impl Maker<'_> {
             }
         };
         let (first, last) = match first == last {
-            // One number in both.
+            // One number in the query and its twin.
             true => (end(first), None),
             false => (end(first), Some(end(last))),
         };
@@ -225,7 +228,8 @@ impl Maker<'_> {
         [vec![unit.into()], first, vec![" AND ".into()], last].concat()
     }
 
-    /// A RANGE frame: a few units wide, or as far as the type of its key reaches, beyond the width in which the key may lie.
+    /// A RANGE frame: a few units wide, or as far as the type of its key reaches, beyond the width in which the key may
+    /// lie.
     fn range(&mut self, ty: Ty) -> Vec<Part> {
         let (limit, time) = match ty {
             Ty::Int(true, bits) => (i64::MAX >> (64 - bits), false),
@@ -279,8 +283,8 @@ impl Maker<'_> {
         [vec![" RANGE BETWEEN ".into()], start, vec![" AND ".into()], end].concat()
     }
 
-    /// Any column but a float: rows that tie by one may be unequal, as 0.0 and -0.0 are. And no interval to order by: DataFusion
-    /// has no ranges of them.
+    /// Any column but a float: rows that tie by one may be unequal, as 0.0 and -0.0 are. And no interval to order by:
+    /// DataFusion has no ranges of them.
     pub(super) fn any_column(&mut self, order: bool) -> Expr {
         let unfit = |ty| match ty {
             Ty::F32 | Ty::F64 | Ty::Even32 | Ty::Even64 | Ty::Number => true,

@@ -1,4 +1,4 @@
-//! What layouts cost: estimates, none of them measured on the machine at hand.
+//! Cost model of layouts. All figures are estimates; none is measured on the current machine.
 //!
 //! | constant                    | value      | from                                                                  |
 //! |-----------------------------|------------|-----------------------------------------------------------------------|
@@ -37,7 +37,7 @@ pub const STRING_WALK: f64 = 26e-9;
 pub const TEXT_BYTES: f64 = 40.0 * GIGA;
 pub const MEMORY: f64 = 3_300.0 * GIGA;
 
-/// Raw bytes that a core makes in a second.
+/// Raw bytes per second that one core decompresses.
 pub fn host_decompression(codec: CompressionCodec) -> f64 {
     match codec {
         CompressionCodec::ZSTD => 1.2 * GIGA,
@@ -47,7 +47,7 @@ pub fn host_decompression(codec: CompressionCodec) -> f64 {
     }
 }
 
-/// How long a scan of all columns takes, in seconds. An estimate.
+/// Estimated duration of a scan of all columns, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Estimate {
     /// Bytes over the link.
@@ -59,7 +59,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// They work at the same time.
+    /// Maximum of the three: they overlap.
     pub fn total(&self) -> f64 {
         self.link.max(self.device).max(self.host)
     }

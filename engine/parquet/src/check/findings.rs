@@ -1,36 +1,36 @@
-//! The rules: what limits a scan of a table, and the way out.
+//! Rules: limits on the scan of a table, and how to remove them.
 //!
-//! A rule speaks where something can be done about it, or where the device does not read a column at all. A small table has few
-//! pages in any layout, and that is no finding.
+//! A rule reports only what can be changed, or columns that the device does not read. A small table has few pages in
+//! any layout, which is not a finding.
 
 use super::cost::{self, CHUNK, FILE, HOST_CORES, LINK, MEMORY, PAGE_HEADER, PAGES_IN_FLIGHT, STRING_WALK, TEXT_BYTES};
 use super::{ColumnReport, TableReport};
 use crate::rewrite::{DICTIONARY_BYTES, PAGE_ROWS};
 
-/// Row groups with fewer rows cost more than they hold.
+/// Minimum rows per row group: the overhead of smaller groups outweighs their data.
 const LEAST_GROUP_ROWS: u64 = 100_000;
-/// Row groups with more rows are more than a device decodes at a time.
+/// Maximum rows per row group: a device decodes no more at a time.
 const MOST_GROUP_ROWS: u64 = cost::EXTENT_ROWS as u64;
-/// Pages with more rows are few; writers make pages of 20,000.
+/// Maximum rows per page; writers usually make pages of 20,000.
 const MOST_PAGE_ROWS: u64 = 40_000;
-/// Pages with fewer rows are headers for the most part, unless their rows are long.
+/// Minimum rows per page: smaller pages are mostly headers, unless their rows are long.
 const LEAST_PAGE_ROWS: u64 = 4_096;
 const LEAST_PAGE_BYTES: u64 = 64 << 10;
-/// Compressed bytes of a chunk below these are no matter.
+/// Minimum compressed bytes per chunk: smaller chunks are not reported.
 const LEAST_CHUNK_BYTES: u64 = 16 << 10;
-/// Fewer small files than these are no matter.
+/// Minimum number of small files that is reported.
 const MANY_FILES: u64 = 8;
 
-/// What is to be said of a table.
+/// One finding about a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
     pub kind: FindingKind,
     pub table: String,
-    /// The columns it is about; none where it is about the table.
+    /// Affected columns; empty if the finding is about the table.
     pub columns: Vec<String>,
-    /// What is so, with its number.
+    /// Description, with its figure.
     pub what: String,
-    /// Estimated seconds that a scan of all columns takes longer; `None` where there is no estimate.
+    /// Estimated seconds by which a scan of all columns is slowed down; `None` without an estimate.
     pub seconds: Option<f64>,
     pub way_out: WayOut,
 }
@@ -55,7 +55,7 @@ pub enum FindingKind {
 }
 
 impl FindingKind {
-    /// The name that programs read.
+    /// Stable name for programs.
     pub fn name(self) -> &'static str {
         match self {
             Self::HostType => "host_type",
@@ -77,14 +77,14 @@ impl FindingKind {
     }
 }
 
-/// How a finding is mended.
+/// Remedy for a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WayOut {
-    /// `millpond parquet rewrite` mends it.
+    /// `millpond parquet rewrite`.
     Rewrite,
-    /// The same, and it takes an option.
+    /// `millpond parquet rewrite` with this option.
     RewriteWith(&'static str),
-    /// Something else does, or nothing.
+    /// Another remedy, or none.
     Other(&'static str),
 }
 
@@ -94,7 +94,7 @@ impl WayOut {
     }
 }
 
-/// All findings of a table, in no order.
+/// All findings of a table, unordered.
 pub(super) fn of(table: &TableReport) -> Vec<Finding> {
     let rules: [fn(&TableReport) -> Option<Finding>; 15] = [
         host_types,
@@ -119,7 +119,8 @@ pub(super) fn of(table: &TableReport) -> Vec<Finding> {
     rules.into_iter().filter_map(|rule| rule(table)).collect()
 }
 
-/// A finding about the columns that `is` picks; `None` where it picks none. `tell` says what is so, and what it costs.
+/// A finding about the columns that satisfy `is`; `None` if there are none. `tell` returns the description and the
+/// cost.
 fn about(
     table: &TableReport,
     kind: FindingKind,

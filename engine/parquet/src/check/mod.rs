@@ -1,13 +1,15 @@
-//! Says what in the layout of Parquet files limits a scan on a device, what it costs, and how to mend it.
+//! Reports which parts of a Parquet layout limit a scan on a device, their cost, and the remedy.
 //!
 //! ```text
 //!   footers ──► codecs, statistics, types, sizes ─┐
-//!   page headers ──► pages, their encodings ──────┴─► a report for each file ─► tables ─► findings, the costliest first
+//!   page headers ──► pages, their encodings ──────┴─► a report per file ─► tables ─► findings, the costliest first
 //! ```
 //!
-//! Tables    files with the same columns count as one table: their pages are decoded together, their findings are told once.
+//! Tables    files with the same columns count as one table: their pages are decoded together, their findings reported
+//!           once.
 //! Cost      seconds of a scan of all columns, estimated from the constants of [`cost`].
-//! Reads     every byte of the files, for the headers of pages lie among them; with [`Options::footers_only`] footers alone.
+//! Reads     every byte of the files, because page headers lie between pages; with [`Options::footers_only`] only
+//!           footers.
 //! Errors    a file that cannot be read, or whose pages are not what its footer says, is an error that names the file.
 
 pub mod cost;
@@ -36,25 +38,25 @@ pub use cost::Estimate;
 pub use findings::{Finding, FindingKind, WayOut};
 pub use text::{MOST_FINDINGS, ReportText};
 
-/// What to look at.
+/// Options of a check.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Do not read page headers.
     pub footers_only: bool,
-    /// Ends the work when it is set.
+    /// Cancels the check when set.
     pub stop: Arc<AtomicBool>,
 }
 
-/// What is to be said of files.
+/// Result of a check.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
     pub files: Vec<FileReport>,
     pub tables: Vec<TableReport>,
-    /// Of all tables, the costliest first.
+    /// Findings of all tables, the costliest first.
     pub findings: Vec<Finding>,
 }
 
-/// A file, by its footer and pages.
+/// A file, described by its footer and pages.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FileReport {
     pub path: PathBuf,
@@ -71,13 +73,13 @@ pub struct FileReport {
 /// Files with the same columns.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TableReport {
-    /// Of its file, or of the folder of its first file.
+    /// Name of the file, or of the folder of the first file.
     pub name: String,
     pub files: u64,
     pub bytes: u64,
     pub rows: u64,
     pub row_groups: u64,
-    /// Row groups of files that have several.
+    /// Row groups in files that have more than one.
     pub groups_of_several: u64,
     pub rows_of_several: u64,
     pub most_group_rows: u64,
@@ -89,11 +91,11 @@ pub struct TableReport {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ColumnReport {
     pub name: String,
-    /// As it is stored, such as `INT64`.
+    /// Physical type in the file, such as `INT64`.
     pub physical: String,
-    /// As it is read, such as `Decimal128(15, 2)`.
+    /// Type after reading, such as `Decimal128(15, 2)`.
     pub data_type: String,
-    /// Why it has no device form; `None` where a device reads it.
+    /// Reason why the device does not read the column; `None` if it does.
     pub host_reason: Option<String>,
     pub is_text: bool,
     pub is_integer: bool,
@@ -102,11 +104,11 @@ pub struct ColumnReport {
     pub compressed_bytes: u64,
     pub raw_bytes: u64,
     pub codecs: BTreeSet<String>,
-    /// Data pages; `None` where their headers were not read and no page index counts them.
+    /// Number of data pages; `None` if headers were not read and no page index counts the pages.
     pub pages: Option<u64>,
-    /// Data pages by encoding, or chunks where their headers were not read.
+    /// Number of data pages by encoding, or of chunks if page headers were not read.
     pub encodings: BTreeMap<String, u64>,
-    /// Chunks whose dictionary was given up before their end.
+    /// Chunks whose writer abandoned the dictionary before the end.
     pub mixed_chunks: u64,
     /// Raw bytes of chunks in codecs that the host decompresses, and the codecs.
     pub host_codec_raw_bytes: u64,
@@ -135,12 +137,12 @@ impl ColumnReport {
         self.host_reason.is_none()
     }
 
-    /// Bytes that go over the link: what the host decompresses goes as it is then.
+    /// Bytes copied over the link: chunks decompressed on the host count with their raw size.
     fn device_bytes(&self) -> u64 {
         self.compressed_bytes - self.host_codec_bytes.min(self.compressed_bytes) + self.host_codec_raw_bytes
     }
 
-    /// Its pages, or what most writers would have made.
+    /// Number of pages; an estimate if it is unknown.
     fn likely_pages(&self) -> u64 {
         self.pages.unwrap_or_else(|| self.rows.div_ceil(20_000).max(self.chunks))
     }
@@ -173,8 +175,8 @@ impl ColumnReport {
     }
 }
 
-/// Checks the file `path`, or the files below the folder that it is. `progress` is told how many bytes were looked at since its
-/// last call, and how many there are in all.
+/// Checks the file `path`, or all files below the folder `path`. `progress` receives the bytes inspected since its last
+/// call, and the total.
 ///
 /// # Errors
 /// [`FileError`] of the first file that cannot be read.
@@ -185,7 +187,7 @@ pub fn check(path: &Path, options: &Options, progress: &(dyn Fn(u64, u64) + Sync
         opened.push(Opened::open(&file, options.footers_only)?);
     }
     let mut files = opened.iter().map(begin).collect::<Result<Vec<_>, _>>()?;
-    // A chunk is a job, for files may be large or many.
+    // One job per chunk, because files may be large or many.
     let jobs: Vec<Job> = opened.iter().enumerate().flat_map(|(file, opened)| Job::of(file, opened)).collect();
     let total: u64 = jobs.iter().map(|job| job.bytes).sum();
     progress(0, total);
@@ -226,7 +228,7 @@ fn go_on(options: &Options) -> Result<(), FileError> {
     if options.stop.load(Ordering::Relaxed) { Err(FileError::Stopped) } else { Ok(()) }
 }
 
-/// A column chunk to look at.
+/// A column chunk to inspect.
 struct Job {
     file: usize,
     group: usize,
@@ -248,7 +250,7 @@ impl Job {
     }
 }
 
-/// What the footer says of a file and its columns, before any chunk.
+/// Report of a file and its columns from the footer alone, before any chunk is inspected.
 fn begin(opened: &Opened) -> Result<FileReport, FileError> {
     let metadata = opened.metadata.file_metadata();
     let schema = metadata.schema_descr();
@@ -313,7 +315,7 @@ fn begin(opened: &Opened) -> Result<FileReport, FileError> {
     })
 }
 
-/// What a chunk adds to its column.
+/// Contribution of a chunk to the report of its column.
 #[derive(Debug, Default)]
 struct Chunk {
     compressed_bytes: u64,
@@ -452,7 +454,7 @@ impl Chunk {
     }
 }
 
-/// As the writer of V2 pages measures it: values after compression against the whole page before.
+/// The V2 writer's own criterion: compressed values against the whole raw page.
 fn hardly_compressed(page: &Page) -> bool {
     let (repetition, definition) = page.level_bytes;
     f64::from(page.compressed) - f64::from(repetition) - f64::from(definition) >= f64::from(page.raw) * STORED_ABOVE

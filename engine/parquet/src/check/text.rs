@@ -1,4 +1,4 @@
-//! A report as people read it.
+//! A report as text for people.
 //!
 //! ```text
 //!   sales.parquet: 1,000,000 rows in 1 row group, 12 columns, 612 pages, 23.1 MiB (57.9 MiB raw), ZSTD
@@ -16,11 +16,11 @@ use std::fmt::{Display, Formatter, Result};
 use super::findings::{Finding, WayOut};
 use super::{ColumnReport, FileReport, Report};
 
-/// Findings that are shown unless all are asked for.
+/// Maximum number of findings shown by default.
 pub const MOST_FINDINGS: usize = 20;
-/// Columns that a finding names unless all are asked for.
+/// Maximum number of columns named by a finding by default.
 const MOST_COLUMNS: usize = 6;
-/// Files whose line is shown unless all are asked for.
+/// Maximum number of files listed by default.
 const MOST_FILES: usize = 20;
 
 /// A report to print.

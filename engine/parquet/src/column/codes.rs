@@ -1,4 +1,5 @@
-//! Strings as codes that the caller gives: of a dictionary's entries once, of other pages string by string.
+//! Strings as codes assigned by the caller: once per dictionary entry, or string by string for pages without a
+//! dictionary.
 //!
 //!   dictionary  a b c ──► 7 0 3 (Intern)      page  2 0 0 1 ──► 3 7 7 0
 //!   PLAIN page  c c a ──► 3 3 7 (Intern)      page            ──► 3 3 7

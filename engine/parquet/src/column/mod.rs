@@ -1,9 +1,11 @@
-//! What differs between columns: how the values of a page become rows of the output, block by block.
+//! Column types: how the values of a page become rows of the output, block by block.
 //!
 //!   page    open ─► block ─► block ─► …     body and position; the levels are already read
-//!   block   valid values in L1 scratch ─► facts ─► cut to their width ─► spread over NULL rows ─► one copy to the output
+//!   block   valid values in L1 scratch ─► facts ─► cut to their width ─► spread over NULL rows ─► one copy to the
+//!                                                                        output
 //!
-//! Numbers: integers and floats.  Flags: booleans.  Codes: strings by dictionary.  Texts: offsets and bytes.  Positions: places in a dictionary.
+//! Numbers: integers and floats.  Flags: booleans.  Codes: strings by dictionary.  Texts: offsets and bytes.
+//! Positions: places in a dictionary.
 
 mod codes;
 mod flags;
@@ -20,15 +22,16 @@ use crate::native::{Stored, Words};
 use crate::out::Out;
 use arrow::array::ArrayRef;
 
-/// Rows that are decoded together: few enough for all scratch to stay in L1, many enough to spread the work around them.
+/// Rows decoded together: few enough to keep all scratch in L1, enough to amortize the work per block.
 pub(crate) const BLOCK: usize = 1_024;
 
-/// How the rows of a column are to lie.
+/// Output layout of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     /// Booleans, a bit each.
     Bits,
-    /// `value - base`, cut to `width` bytes: 1, 2, 4, 8 or 16. A valid value outside `range` is [`PageError::OutOfRange`].
+    /// `value - base`, cut to `width` bytes: 1, 2, 4, 8 or 16. A valid value outside `range` is
+    /// [`PageError::OutOfRange`].
     Integers { width: u8, base: i64, range: Option<(i128, i128)> },
     /// Floats of 4 or 8 bytes, each bit kept.
     Floats,
@@ -40,14 +43,15 @@ pub enum Layout {
     Positions,
 }
 
-/// Gives codes to strings.
+/// Assigns codes to strings.
 pub trait Intern {
     /// The code of each of `values`: a `StringArray` where the column is of strings, a `BinaryArray` otherwise, without
-    /// NULLs. Called with a dictionary's entries once, and with the values of pages that use no dictionary page by page.
+    /// NULLs. Called with a dictionary's entries once, and with the values of pages that use no dictionary page by
+    /// page.
     fn codes(&mut self, values: &ArrayRef) -> std::result::Result<Vec<u32>, Stopped>;
 }
 
-/// The valid values of a page: where they begin, and how many they are.
+/// The valid values of a page: position and count.
 pub(crate) struct Values<'b> {
     pub(crate) encoding: Encoding,
     pub(crate) body: &'b [u8],
@@ -58,13 +62,14 @@ pub(crate) struct Values<'b> {
 /// Rows that are decoded together.
 pub(crate) struct Block<'b> {
     pub(crate) rows: usize,
-    /// How many of them are not NULL.
+    /// Number of valid rows.
     pub(crate) valid: usize,
     /// A bit for each row; meaningless if all are valid.
     pub(crate) words: &'b [u32; BLOCK / 32],
 }
 
-/// Turns values into rows. The body of a page is handed to each call: it is the same from `open` to the page's last row.
+/// Converts values to rows. Each call receives the page's body, which does not change from `open` to the page's last
+/// row.
 pub(crate) trait Column: Send {
     /// Takes the entries of the chunk's dictionary.
     fn dictionary(&mut self, entries: &Values<'_>, intern: &mut dyn Intern) -> std::result::Result<(), ReadError>;
@@ -78,13 +83,13 @@ pub(crate) trait Column: Send {
     /// Passes over valid values.
     fn skip(&mut self, body: &[u8], valid: usize) -> Result<()>;
 
-    /// Begins a read, whose facts are counted anew: up to row `end` of `out`, from row `first` on.
+    /// Begins a read and resets the facts. The read writes rows `first..end` of `out`.
     fn begin(&mut self, first: u64, end: u64, out: &mut Out<'_>) -> Result<()>;
 
     /// Writes the rows of `block` from row `first` of `out` on.
     fn block(&mut self, body: &[u8], block: &Block<'_>, first: u64, out: &mut Out<'_>) -> Result<()>;
 
-    /// What was true of the rows since `begin`.
+    /// Facts about the rows since `begin`.
     fn facts(&self) -> Facts;
 }
 
@@ -123,13 +128,13 @@ pub(crate) fn window(values: &mut [u8], first: u64, rows: usize, width: usize) -
 /// Looks up `codes` in `table`.
 pub(crate) fn look_up<T: Copy>(table: &[T], codes: &[u32], out: &mut [T]) -> Result<()> {
     let entries = u32::try_from(table.len()).unwrap_or(u32::MAX);
-    // Apart from the look-ups, and without an early end: so it is done for several codes at once.
+    // A separate pass without early exit, so that the compiler vectorizes it.
     if codes.iter().fold(false, |is_beyond, code| is_beyond | (*code >= entries)) {
         return Err(PageError::Malformed("a code lies behind the end of the dictionary"));
     }
     let (out, out_rest) = out[..codes.len()].as_chunks_mut::<8>();
     let (codes, codes_rest) = codes.as_chunks::<8>();
-    // Eight at a time: such a loop is not unrolled by itself.
+    // Eight at a time, because the compiler does not unroll this loop itself.
     for (out, codes) in out.iter_mut().zip(codes) {
         for i in 0..8 {
             out[i] = table[codes[i] as usize];
@@ -149,7 +154,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Room for the valid values of a block, and one more.
+    /// Space for the valid values of a block, and one more.
     pub(crate) fn dense<S: Stored>(&mut self) -> &mut [S] {
         let dense = S::words(&mut self.dense);
         dense.resize(BLOCK + 1, S::default());
@@ -173,7 +178,7 @@ impl Spread {
             }
             for (i, row) in rows.iter_mut().enumerate() {
                 let is_valid = word >> i & 1 == 1;
-                // Loaded in any case, so that no branch depends on it: `dense` has room for one value more.
+                // Loaded unconditionally to avoid a branch: `dense` has space for one more value.
                 let value = dense[next];
                 *row = if is_valid { value } else { S::default() };
                 next += usize::from(is_valid);

@@ -22,7 +22,7 @@ pub(crate) struct Numbers<N> {
     width: u8,
     base: i64,
     range: Option<(i128, i128)>,
-    /// Floats have no facts but their number.
+    /// False for floats, whose only fact is their number.
     is_integer: bool,
     source: Source,
     dictionary: Option<Dictionary<N>>,
@@ -150,7 +150,7 @@ impl<N: Decode + Send> Numbers<N> {
         } else {
             self.decode(body, count)?;
             let (values, near) = (&self.values[..count], &mut self.near[..count]);
-            // One block of far values is enough to try no more.
+            // After one block of far values the fast path is disabled.
             self.is_near = self.is_near && N::near(values, self.base, near);
             if self.is_near {
                 let between = || {
@@ -210,7 +210,7 @@ impl<N: Decode + Send> Column for Numbers<N> {
             Some(_) => Source::Plain { at: entries.at },
             None => Source::Digits(Strings::Plain { at: entries.at }),
         };
-        // Damaged counts allocate no more than there are bytes for.
+        // Bounds the allocation if the count is damaged: no more entries than the bytes can hold.
         let most = entries.body.len() / self.kind.fixed_bytes().unwrap_or(4);
         let mut all = Vec::with_capacity(entries.count.min(most));
         while all.len() < entries.count {

@@ -1,14 +1,17 @@
 //! The layout of files that a device reads fast, as properties of the parquet crate's writer.
 //!
 //! ```text
-//!   row group   1 Mi rows: 64 pages of 16,384 rows in each column, so that 1,024 pages of a column are decoded at a time
+//!   row group   1 Mi rows: 64 pages of 16,384 rows in each column, so that 1,024 pages of a column are decoded at a
+//!               time
 //!   page        V2, stored as it is where compression gains less than a tenth
 //!   column      few values ► RLE_DICTIONARY     sorted integers ► DELTA_BINARY_PACKED
 //!               strings ► DELTA_LENGTH_BYTE_ARRAY, whose lengths decode in parallel     everything else ► PLAIN
-//!               (decimals in bytes, geometries, and strings that an Arrow schema in the file makes a dictionary of are PLAIN)
+//!               (decimals in bytes, geometries, and strings that an Arrow schema in the file makes a dictionary of are
+//!               PLAIN)
 //! ```
 //!
-//! Never     DELTA_BYTE_ARRAY, which the writer would choose for strings in V2 pages · a dictionary that ends in mid-chunk.
+//! Never     DELTA_BYTE_ARRAY, which the writer would choose for strings in V2 pages · a dictionary that ends in
+//!           mid-chunk.
 //! Index     of pages, with statistics, for every column.
 
 use parquet::basic::{Compression, ConvertedType, Encoding, LogicalType, Type as Physical, ZstdLevel};
@@ -17,9 +20,9 @@ use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 
 /// Rows of a data page. The writer counts them after each 1,024, so pages have exactly these.
 pub const PAGE_ROWS: usize = 16_384;
-/// Rows of a row group, unless others are asked for.
+/// Default rows per row group.
 pub const ROW_GROUP_ROWS: usize = 1 << 20;
-/// Bytes of a dictionary. Strings of more values get no codes on the device either.
+/// Maximum bytes of a dictionary. Strings with larger dictionaries get no codes on the device either.
 pub const DICTIONARY_BYTES: usize = 1 << 20;
 /// A page whose compressed values are larger than this share of the page is stored as it is.
 pub const STORED_ABOVE: f64 = 0.9;
@@ -47,12 +50,13 @@ impl Codec {
     }
 }
 
-/// What is known of a column's values before they are written.
+/// Facts about a column's values, known before they are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hint {
-    /// Few values, so that a dictionary holds them in every chunk. `None` lets the writer try, and give up in mid-chunk.
+    /// Few values, so that a dictionary holds them in every chunk. `None` lets the writer try, and give up in
+    /// mid-chunk.
     pub dictionary: Option<bool>,
-    /// Integers in ascending order that are no NULLs.
+    /// Ascending integers without NULLs.
     pub sorted: bool,
     /// With a Bloom filter.
     pub bloom_filter: bool,
@@ -60,8 +64,8 @@ pub struct Hint {
     pub plain: bool,
 }
 
-/// The properties that write `schema` in the layout for devices. `hints` are those of its leaf columns, in order; columns
-/// without one get [`Hint::default`].
+/// The properties that write `schema` in the layout for devices. `hints` are those of its leaf columns, in order;
+/// columns without one get [`Hint::default`].
 pub fn writer_properties(
     schema: &SchemaDescriptor,
     codec: Codec,

@@ -5,7 +5,8 @@
 //!                                      └─► values ─► integers of decimals and instants ──┘
 //! ```
 //!
-//! Nothing in between knows what the values mean, so that every type of the format, and nesting of any form, stays what it is.
+//! Nothing in between knows what the values mean, so that every type of the format, and nesting of any form, stays what
+//! it is.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -182,7 +183,7 @@ impl<'a> Leaf<'a> {
         Ok(())
     }
 
-    /// The next rows, `most` at most and one at least.
+    /// The next rows: at least one, at most `most`.
     fn next<S: DataType>(&mut self, most: usize) -> Result<(Batch<S::T>, usize), FileError> {
         while self.left == 0 {
             self.open::<S>()?;
@@ -222,7 +223,7 @@ impl<'a> Leaf<'a> {
         Ok((batch, rows))
     }
 
-    /// Looks at the first rows, `most` of them at most, for how they are to be written.
+    /// Inspects up to `most` of the first rows to choose how to write them.
     pub(super) fn hint(&mut self, most: usize, go_on: &dyn Fn() -> Result<(), FileError>) -> Result<Hint, FileError> {
         typed!(self, hint_of(most, go_on))
     }

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   file ─► survey INT96 and decimals ─► types ─► probe the first rows ─► hints
-//!        ─► [ row group: each leaf column read and encoded by a thread ] … ─► footer, compared with the old one ─► commit
+//!        ─► [ row group: each leaf column read and encoded by a thread ] … ─► footer, compared with the old one ─►
+//!                                                                             commit
 //!                 └─ a dictionary overflowed? once more, without one
 //! ```
 //!
 //! Rows      are the same, in the same order, byte by byte: values and levels are copied, whatever they mean.
-//! Footer    schema with all annotations and field ids, key-value metadata and sorting columns are the same. What a writer
-//!           cannot keep is refused by name. `types` has the two kinds of columns whose physical type changes.
+//! Footer    schema with all annotations and field ids, key-value metadata and sorting columns are the same. What a
+//!           writer cannot keep is refused by name. `types` has the two kinds of columns whose physical type changes.
 //! Made anew statistics, page indexes, Bloom filters of the columns that had one. Bounding boxes of geometries are not.
 //! Memory    a row group encoded, a batch of each column at work, and pages that values of a dictionary lie in.
 //! Threads   one for each column at a time, as many as there are cores.
@@ -39,7 +40,7 @@ use leaf::{Chunk, Leaf};
 pub use target::{Target, Targets};
 use types::{Becomes, Survey, Surveys, Types, arrow_types};
 
-/// Rows that a probe looks at, at most.
+/// Maximum number of rows that a probe inspects.
 const PROBED_ROWS: usize = 1 << 20;
 /// Bytes after the footer: its length, and the mark.
 const TAIL: usize = 8;
@@ -55,7 +56,7 @@ pub struct Options {
     pub row_group_rows: usize,
     /// Replace files that exist.
     pub force: bool,
-    /// Ends the work when it is set. The files that are complete by then stay.
+    /// Cancels the work when set. Files that are complete by then stay.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -74,7 +75,7 @@ pub struct Written {
     pub num_row_groups: usize,
     pub bytes_before: u64,
     pub bytes: u64,
-    /// What a user should know of its columns: those that have another type than one might expect.
+    /// Notes for the user: columns written with an unexpected type.
     pub notes: Vec<String>,
 }
 
@@ -84,8 +85,8 @@ pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 /// Writes the file `from`, or the files below the folder that it is, to the file or folder `to`.
 ///
 /// # Errors
-/// [`FileError::Option`] of options that cannot be, [`FileError::Exists`] and [`FileError::Target`] before the work, and those of
-/// reading and writing. Files that were written before an error stay.
+/// [`FileError::Option`] of options that cannot be, [`FileError::Exists`] and [`FileError::Target`] before the work,
+/// and those of reading and writing. Files that were written before an error stay.
 pub fn rewrite(
     from: &Path,
     to: &Path,
@@ -105,7 +106,7 @@ pub fn rewrite(
     if let Some((_, path)) = files.iter().find(|(_, path)| path.is_dir()) {
         return Err(FileError::write(path, "it is a folder"));
     }
-    // All footers are read first, and all places tested: what is bad is found before the work of hours.
+    // Reads all footers and tests all targets first, so that bad input fails before hours of work.
     let files: Vec<_> =
         files.into_iter().map(|(from, to)| Ok((Opened::open(&from, false)?, to))).collect::<Result<_, _>>()?;
     let sorted = files.iter().map(|(file, _)| sorting(file)).collect::<Result<Vec<_>, _>>()?;
@@ -188,7 +189,7 @@ struct File<'a> {
 }
 
 impl<'a> File<'a> {
-    /// Writes it to `to`, which is as it was until all is there.
+    /// Writes the file to `to`, which is unchanged until the new file is complete.
     fn write(&self, to: &Path, targets: &dyn Targets, progress: &(dyn Fn(u64) + Sync)) -> Result<Written, FileError> {
         let mut target = targets.open(to, self.options.force)?;
         let (num_row_groups, bytes) = self.write_to(&mut target, to, progress)?;
@@ -204,7 +205,7 @@ impl<'a> File<'a> {
         })
     }
 
-    /// Writes it to `out`. Returns how many row groups and bytes there are.
+    /// Writes the file to `out`. Returns the number of row groups and of bytes.
     fn write_to(
         &self,
         out: impl Write + Send,
@@ -237,7 +238,7 @@ impl<'a> File<'a> {
             }
             group.close().map_err(failed)?;
         }
-        // The end is held back until it is seen to be right: without it this is no Parquet file.
+        // The end is held back until it is verified: without it the output is not a Parquet file.
         writer.flush().map_err(|error| failed(error.into()))?;
         writer.inner_mut().held = Some(Vec::new());
         let mut out = writer.into_inner().map_err(failed)?;
@@ -252,7 +253,7 @@ impl<'a> File<'a> {
         Ok((row_groups.len(), out.bytes))
     }
 
-    /// What the new footer, at the end of `end`, has not kept of the old one.
+    /// First part of the old footer that the new one, at the end of `end`, has lost.
     fn is_lost(&self, end: &[u8], num_row_groups: usize) -> Option<String> {
         let unread = |error: &dyn std::fmt::Display| Some(format!("its new footer cannot be read: {error}"));
         let bytes = &end[..end.len().saturating_sub(TAIL)];
@@ -290,7 +291,7 @@ impl<'a> File<'a> {
         Leaf::at(self.opened, leaf, self.types.becomes[leaf], first)
     }
 
-    /// What the first rows show of each leaf column.
+    /// Hints for each leaf column from its first rows.
     fn hints(&self) -> Result<Vec<Hint>, FileError> {
         let rows = self.options.row_group_rows.min(PROBED_ROWS).min(self.opened.rows() as usize);
         let mut leaves: Vec<Leaf<'_>> = (0..self.types.becomes.len()).map(|leaf| self.leaf(leaf, 0)).collect();

@@ -5,8 +5,10 @@
 //!   new   | 1 4 9   9 12 | 3 5 |        9 ≤ 9: one row group     12 > 3: another one begins
 //! ```
 //!
-//! Seen     the last row of a row group beside the first row of the next one. The order within a row group is the file's word.
-//! Joined   columns of integers, Booleans and strings; of others, and of repeated ones, row groups end where they ended before.
+//! Seen     the last row of a row group beside the first row of the next one. The order within a row group is the
+//!          file's word.
+//! Joined   columns of integers, Booleans and strings; of others, and of repeated ones, row groups end where they ended
+//!          before.
 
 use std::cmp::Ordering;
 

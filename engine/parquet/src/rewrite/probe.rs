@@ -1,4 +1,4 @@
-//! Finds out what a column is like from its first rows: whether a dictionary pays, and whether its integers are sorted.
+//! Classifies a column by its first rows: whether a dictionary pays, and whether its integers are sorted.
 //!
 //! ```text
 //!   3 3 4 4 9 …      few values, sorted     ► dictionary, unless nearly each value is new
@@ -6,8 +6,8 @@
 //!   "a quick fox" …  many values            ► no dictionary
 //! ```
 //!
-//! Later rows may be different. A dictionary that they overflow is found by the writer; integers that are no longer sorted take
-//! more bytes and stay right.
+//! Later rows may be different. A dictionary that they overflow is found by the writer; integers that are no longer
+//! sorted take more bytes and stay right.
 
 use std::collections::HashSet;
 
@@ -21,7 +21,7 @@ const LEAST_USES: usize = 2;
 /// Sorted integers with fewer uses of each value are keys: their differences are smaller than codes and a dictionary.
 const MOST_USES_OF_KEY: usize = 16;
 
-/// Collects what values show.
+/// Statistics of the values seen.
 pub(super) struct Probe<V> {
     is_integer: bool,
     /// False of Booleans, which have no dictionary.
@@ -51,7 +51,8 @@ impl<V: AsBytes + PartialOrd + Clone> Probe<V> {
         }
     }
 
-    /// Looks at more values, those of the next rows; `is_whole` if each row has one. Returns false once more would change nothing.
+    /// Looks at more values, those of the next rows; `is_whole` if each row has one. Returns false once more would
+    /// change nothing.
     pub(super) fn see(&mut self, values: &[V], is_whole: bool) -> bool {
         self.is_sorted &= is_whole;
         for value in values {

@@ -2,11 +2,13 @@
 //!
 //! ```text
 //!   DECIMAL of 18 digits or fewer in bytes ─► the same DECIMAL of INT32 or INT64     if each value fits
-//!   INT96                                  ─► TIMESTAMP of INT64                     if one unit holds each value exactly
+//!   INT96                                  ─► TIMESTAMP of INT64                     if one unit holds each value
+//!                                                                                    exactly
 //! ```
 //!
-//! Unit     the one that the column is read with: nanoseconds, unless the Arrow schema in the file says otherwise. Microseconds
-//!          where nanoseconds end (before 1677, after 2262) and each time has whole ones. No unit: the column stays INT96.
+//! Unit     the one that the column is read with: nanoseconds, unless the Arrow schema in the file says otherwise.
+//!          Microseconds where nanoseconds end (before 1677, after 2262) and each time has whole ones. No unit: the
+//!          column stays INT96.
 //! Zone     none, as readers take INT96 for; UTC where the Arrow schema in the file has a zone.
 //! Folders  columns of one name get one unit in all files, so that the files stay one table.
 

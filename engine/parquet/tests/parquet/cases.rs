@@ -204,7 +204,7 @@ pub fn array(
     }
 }
 
-/// Encodings that a writer may be told for a type, besides a dictionary.
+/// Encodings that a writer can be set to use for a type, besides a dictionary.
 fn encodings(data_type: &DataType) -> &'static [Encoding] {
     use Encoding::*;
     match data_type {

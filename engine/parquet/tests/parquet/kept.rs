@@ -1,9 +1,10 @@
-//! What rewriting keeps: every type of the format with its annotations, levels, values, metadata and orders, byte by byte.
+//! What rewriting keeps: every type of the format with its annotations, levels, values, metadata and orders, byte by
+//! byte.
 //!
 //!   kinds × repetitions × nesting × codecs × versions × encodings × row groups ──► file ──► rewrite ──► the same
 //!
-//! `cargo test` writes [`CASES`] random files. More: `MILLPOND_CASES=5000 cargo test -p millpond-parquet random_files`; one alone,
-//! which a failure names: `MILLPOND_CASE=17 cargo test -p millpond-parquet random_files`.
+//! `cargo test` writes [`CASES`] random files. More: `MILLPOND_CASES=5000 cargo test -p millpond-parquet random_files`;
+//! one alone, which a failure names: `MILLPOND_CASE=17 cargo test -p millpond-parquet random_files`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

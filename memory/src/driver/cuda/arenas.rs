@@ -4,8 +4,9 @@
 //!
 //! Why    on one H100, 100 threads that compile kept 1.1 GiB more than with 4 arenas, and went on growing for minutes.
 
-/// Has the C library's `malloc` share `most` arenas among all threads of this process, from now on. For a program whose own memory comes from
-/// another allocator, before its first thread; a library leaves it to its program. False where the C library has no such limit.
+/// Has the C library's `malloc` share `most` arenas among all threads of this process, from now on. For a program whose
+/// own memory comes from another allocator, before its first thread; a library leaves it to its program. False where
+/// the C library has no such limit.
 ///
 /// Source: mallopt(3), `M_ARENA_MAX`.
 pub fn limit_malloc_arenas(most: u16) -> bool {

@@ -2,7 +2,8 @@
 //!
 //!   Functions::find() ─► every name below, asked for once ─► a pointer each, or the first name that is missing
 //!
-//! Level    all of them are in driver 535 (CUDA 12.2); the signatures are those of its cuda.h, enums being plain numbers.
+//! Level    all of them are in driver 535 (CUDA 12.2); the signatures are those of its cuda.h, enums being plain
+//!          numbers.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 

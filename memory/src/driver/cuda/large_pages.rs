@@ -2,18 +2,19 @@
 //!
 //!   map ─► aligned to 2 MiB, large pages asked for ─► touched by several threads ─► the driver registers it
 //!
-//! Why    the driver's own memory comes in pages of 4 KiB, which it zeroes and locks one by one: 0.42 s a GiB on one H200's host, this 0.15 s.
+//! Why    the driver's own memory comes in pages of 4 KiB, which it zeroes and locks one by one: 0.42 s a GiB on one
+//!        H200's host, this 0.15 s.
 
 use std::ptr::NonNull;
 
 /// Bytes of a large page.
 const PAGE: usize = 2 << 20;
-/// A thread touches at least so many bytes, and there are at most so many threads.
+/// Minimum bytes per thread; at most `MOST_THREADS` threads are used.
 const BYTES_OF_A_THREAD: usize = 8 << 20;
 const MOST_THREADS: usize = 4;
 
-/// Memory of this process, zeroed. Dropped, it stays mapped: a driver that has registered it may still reach it, also while the process
-/// ends.
+/// Memory of this process, zeroed. Dropped, it stays mapped: a driver that has registered it may still reach it, also
+/// while the process ends.
 pub(super) struct LargePages {
     at: NonNull<u8>,
     bytes: usize,

@@ -3,15 +3,19 @@
 //!   call ─► [ gate ] ─► libcuda            exit ─► `process_ends`: shut the gate, wait for the calls inside ─► libcuda's exit handlers
 //!              └ shut ─► an error
 //!
-//! Why        "Using any of these interfaces (implicitly or explicitly) during program initiation or termination after main returns
-//!            results in undefined behavior" (CUDA C++ Programming Guide, Initialization). Other threads go on while a process exits.
-//! Ahead      exit handlers run in the reverse order of their registration. Ours is registered behind each step in which libcuda may
-//!            have registered one: loading, its start, contexts, code (the compiler is a library of its own). It may run more than once.
-//!            What a first such step has just registered is ahead of ours until that call returns: for a program that exits on one
-//!            thread in the middle of it, only `leave` is early enough.
-//! Bound      a call may hang. After `LONGEST` the process ends beside it: its handlers may then meet it, as they did before.
+//! Why        "Using any of these interfaces (implicitly or explicitly) during program initiation or termination after
+//!            main returns results in undefined behavior" (CUDA C++ Programming Guide, Initialization). Other threads
+//!            go on while a process exits.
+//! Ahead      exit handlers run in the reverse order of their registration. Ours is registered behind each step in
+//!            which libcuda may have registered one: loading, its start, contexts, code (the compiler is a library of
+//!            its own). It may run more than once. What a first such step has just registered is ahead of ours until
+//!            that call returns: for a program that exits on one thread in the middle of it, only `leave` is early
+//!            enough.
+//! Bound      a call may hang. After `LONGEST` the process ends beside it: its handlers may then meet it, as they did
+//!            before.
 //! Inside     an exit out of a call (by a signal handler, say) does not wait for that call.
-//! Forks      a child of `fork` has the parent's handles, and no driver: its calls are refused, and its exit waits for nothing.
+//! Forks      a child of `fork` has the parent's handles, and no driver: its calls are refused, and its exit waits for
+//!            nothing.
 //! Unloaded   a handler belongs to the library that registers it: unloading ours runs it.
 
 use std::cell::Cell;
@@ -92,7 +96,8 @@ pub(crate) fn is_shut() -> bool {
     GATE.reason().is_some()
 }
 
-/// Refuses every call from now on, and waits for those inside. How many are inside when the time is over: none, most likely.
+/// Refuses every call from now on, and waits for those inside. How many are inside when the time is over: none, most
+/// likely.
 pub(crate) fn shut(within: Duration) -> u64 {
     GATE.shut(ENDS);
     if GATE.reason() == Some(FORKED) {
@@ -125,8 +130,8 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// Registers a handler that runs before those of the step, which is over. At the first time of a step and ever more rarely: two
-    /// threads may do the first one together.
+    /// Registers a handler that runs before those of the step, which is over. At the first time of a step and ever more
+    /// rarely: two threads may do the first one together.
     pub(super) fn over(self) {
         static TIMES: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
         static FORKS: Once = Once::new();
@@ -134,7 +139,8 @@ impl Step {
             return;
         }
         if (TIMES[self as usize].fetch_add(1, Ordering::Relaxed) + 1).is_power_of_two() {
-            // SAFETY: `process_ends` does not unwind, and may run in any thread at any time. The C library keeps it for as long as
+            // SAFETY: `process_ends` does not unwind, and may run in any thread at any time. The C library keeps it for
+            // as long as
             //         the code is loaded. Without room for another one, the process ends as if there were none.
             unsafe { libc::atexit(process_ends) };
         }
@@ -153,8 +159,8 @@ extern "C" fn forked() {
     GATE.shut(FORKED);
 }
 
-/// Ends the process at once, without exit handlers: for one in which a call hangs, which those of the driver would meet. What is buffered
-/// is not written.
+/// Ends the process at once, without exit handlers: for one in which a call hangs, which those of the driver would
+/// meet. What is buffered is not written.
 pub fn exit_at_once(code: i32) -> ! {
     // SAFETY: it ends the process, and touches no memory of it.
     unsafe { libc::_exit(code) }

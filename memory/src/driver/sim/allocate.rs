@@ -3,8 +3,8 @@
 //!   pool_alloc   pool gives a block ─► the buffer exists in program order ─► its turn comes: it exists on the device
 //!   free_async   are all uses that named it ordered before? ─► the pool has it back ─► its turn comes: it is gone
 //!
-//! Without a stream   `alloc_sync` is usable at once anywhere. `free_sync` waits for the device, but not for memory of a
-//!                    pool: there the driver takes the caller's word, and the checks do not.
+//! Without a stream   `alloc_sync` is usable at once anywhere. `free_sync` waits for the device, but not for memory of
+//!                    a pool: there the driver takes the caller's word, and the checks do not.
 
 use super::heap::Origin;
 use super::pool::{BLOCK_BYTES, Knowledge, Pool, Sharing};
@@ -274,8 +274,8 @@ impl State {
         Ok(())
     }
 
-    /// Not an imported one. Its statistics should show what this process imported; but an NVIDIA H200 with driver 580 refuses
-    /// every attribute of it, and a trim.
+    /// Not an imported one. Its statistics should show what this process imported; but an NVIDIA H200 with driver 580
+    /// refuses every attribute of it, and a trim.
     fn own_pool(&mut self, call: &'static str, pool: PoolHandle) -> Result<&mut Pool> {
         let pool = self.pool(call, pool)?;
         match pool.sharing {

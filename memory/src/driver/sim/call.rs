@@ -7,9 +7,10 @@
 //!   nth = 3, late             ok  ok  ok    ok    ok … until the host waits, or asks and time passes: FAIL, device lost
 //! ```
 //!
-//! Code      one that CUDA's manual names for the call. A sticky one loses the device; any other leaves it as it was, the call
-//!           undone. `NOT_READY` is an answer and no error.
-//! Late      a launch or a copy that is accepted and fails on the device: nobody knows until the device has got that far.
+//! Code      one that CUDA's manual names for the call. A sticky one loses the device; any other leaves it as it was,
+//!           the call undone. `NOT_READY` is an answer and no error.
+//! Late      a launch or a copy that is accepted and fails on the device: nobody knows until the device has got that
+//!           far.
 //! Counted   calls on a device that is open and not lost. Calls that CUDA refuses anyway count as well.
 
 use crate::driver::{CopyOp, DriverCode};

@@ -3,15 +3,16 @@
 //!   stream 17   begin ─ fill ─ record e ──────────────── wait f ─ end ─► graph: fill, launch
 //!   stream 18                    └ wait e ─ launch ─ record f ┘          joined the capture, and came back
 //!
-//! Refused      as CUDA does, and what breaks a rule breaks the capture: waits of the host for what is captured, events across
-//!              the border of a capture, two captures that meet, an end elsewhere than at the beginning, a stream that has not
-//!              come back.
+//! Refused      as CUDA does, and what breaks a rule breaks the capture: waits of the host for what is captured, events
+//!              across the border of a capture, two captures that meet, an end elsewhere than at the beginning, a
+//!              stream that has not come back.
 //! Threads      calls that are unsafe under capture (memory without a stream, pinned memory, questions about events and
 //!              streams) are refused as the thread's mode and the modes of the captures say, and break those captures.
-//! Stricter     a stream that joined must come back even if it did nothing. A graph allocates and frees nothing: a captured
-//!              `cuMemAllocFromPoolAsync` would become a node of its own, which is not simulated.
+//! Stricter     a stream that joined must come back even if it did nothing. A graph allocates and frees nothing: a
+//!              captured `cuMemAllocFromPoolAsync` would become a node of its own, which is not simulated.
 //! Replays      in the order of capture, on the stream of the launch: one of the orders that the graph allows.
-//! Default      stream: a lane of its own for each device. It does not wait for others, since all others are non-blocking.
+//! Default      stream: a lane of its own for each device. It does not wait for others, since all others are
+//!              non-blocking.
 
 use super::queue::Queues;
 use super::state::{State, refuse};

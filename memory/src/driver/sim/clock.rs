@@ -30,7 +30,7 @@ impl Clock {
         self.seqs.get(lane as usize).copied().unwrap_or(0)
     }
 
-    /// Whether `epoch` is ordered before whoever owns this clock.
+    /// Whether `epoch` is ordered before the owner of this clock.
     pub(super) fn has_passed(&self, epoch: Epoch) -> bool {
         self.get(epoch.lane) >= epoch.seq
     }
@@ -77,7 +77,7 @@ impl Moment {
         if epoch.lane == self.epoch.lane { epoch.seq <= self.epoch.seq } else { self.seen.has_passed(epoch) }
     }
 
-    /// What anybody knows who waits for this operation.
+    /// Clock of a waiter for this operation: the operation and everything ordered before it.
     pub(super) fn knowledge(&self) -> Clock {
         let mut clock = (*self.seen).clone();
         clock.advance(self.epoch);

@@ -1,4 +1,5 @@
-//! Trouble on order: calls that fail, work that fails or hangs on the device, a wait that is forgotten. All off by default.
+//! Trouble on order: calls that fail, work that fails or hangs on the device, a wait that is forgotten. All off by
+//! default.
 //!
 //!   call ─► counted by its kind ─► ordered to fail?  at once: refused, and the device lost if the code says so
 //!                                                    late: queued, and in its place work that loses the device

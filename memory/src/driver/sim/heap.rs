@@ -4,7 +4,8 @@
 //!   device          ············ alloc A ── use ── free A ── alloc B ··········
 //!
 //! Names      a buffer has a number that is never used again; an address is not a name.
-//! Two views  what the program has allocated and not freed answers submissions; what is live on the device answers execution.
+//! Two views  what the program has allocated and not freed answers submissions; what is live on the device answers
+//!            execution.
 //! Bytes      lie in the interpreter's heap while a buffer is live there; fresh ones are poison.
 //! Bounds     of the dead, the last `MOST_DEAD` are remembered, for reports.
 

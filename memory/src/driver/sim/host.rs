@@ -5,8 +5,8 @@
 //!
 //! Order    copies are noted when they are submitted; the host is ordered after what it has waited for, and every
 //!          submission after all that the host did before it.
-//! Words    stored by a stream and polled by the host. A host that says it looked (`host_access`, atomic) is ordered after
-//!          the last store that had landed.
+//! Words    stored by a stream and polled by the host. A host that says it looked (`host_access`, atomic) is ordered
+//!          after the last store that had landed.
 
 use super::clock::{Epoch, Moment};
 use super::order::{Classes, Conflict, Shadow, run_over};

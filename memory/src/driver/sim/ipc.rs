@@ -34,7 +34,7 @@ struct Export {
     other_end: PipeWriter,
 }
 
-/// Somebody's allocation in another process (or, once more, in its own).
+/// An allocation of another process (or of this process), opened here.
 #[derive(Debug)]
 struct Import {
     process: u32,
@@ -357,8 +357,8 @@ impl State {
         })
     }
 
-    /// Refuses a copy or a fill by a stream of `context` over bytes that are out of its reach. With `staged`, devices need
-    /// not reach each other.
+    /// Refuses a copy or a fill by a stream of `context` over bytes that are out of its reach. With `staged`, devices
+    /// need not reach each other.
     pub(super) fn may_use(
         &mut self,
         call: &'static str,

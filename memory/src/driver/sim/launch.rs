@@ -2,7 +2,8 @@
 //!
 //!   launch { kernel, params, accesses } ─► refusals of CUDA ─► queue ─► run (interpreter ─► footprints ─► declared? ordered?)
 //!
-//! Declared     every byte range that a kernel may touch, by reading, writing or atomics. Writing includes reading back.
+//! Declared     every byte range that a kernel may touch, by reading, writing or atomics. Writing includes reading
+//!              back.
 //! Footprints   what the interpreter saw, per 32-byte sector: so partitions may write disjoint parts of one buffer.
 //! Variables    of a module are buffers that need no declaration.
 

@@ -2,10 +2,12 @@
 //!
 //!   submit ─► queues, one per stream ─► (somebody waits) ─► any order that events allow ─► interpreter ─► checks ─► findings
 //!
-//! Overlap     launches that nothing orders may run at the same time: their blocks take turns, and share the multiprocessors.
-//! Lazy        work runs when somebody waits for it, in an order chosen by the seed, so nothing looks ready that is not.
-//! Checks      bounds, bytes never written, races inside a launch (the interpreter's); lifetime, stream order per 32-byte
-//!             sector, declarations, pinned memory and handles (here).
+//! Overlap     launches that nothing orders may run at the same time: their blocks take turns, and share the
+//!             multiprocessors.
+//! Lazy        work runs when somebody waits for it, in an order chosen by the seed, so nothing looks ready that is
+//!             not.
+//! Checks      bounds, bytes never written, races inside a launch (the interpreter's); lifetime, stream order per
+//!             32-byte sector, declarations, pinned memory and handles (here).
 //! Findings    `Driver::findings`; those that nobody asked for are printed when their device closes.
 //! Refuses     what CUDA refuses. A kernel that faults loses the device, for good.
 //! Replay      the same calls in the same order with the same seed do the same. Poller threads may vary it.
@@ -50,8 +52,8 @@ use std::time::Instant;
 /// How a simulated driver behaves. The default is one patient device with all checks on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SimOptions {
-    /// Chooses the order of work, the reuse of memory and the interleaving of blocks. Printed with every finding. By default that of
-    /// [`test_seed`], or 0.
+    /// Chooses the order of work, the reuse of memory and the interleaving of blocks. Printed with every finding. By
+    /// default that of [`test_seed`], or 0.
     pub seed: u64,
     pub devices: u32,
     /// Memory of each device.
@@ -62,8 +64,8 @@ pub struct SimOptions {
     pub shape: Shape,
     /// Checks of the interpreter. Bounds, lifetime and stream order are always checked.
     pub checks: Checks,
-    /// Interleave the blocks and warps of a launch, and launches that nothing orders, by the seed, and let strong loads return
-    /// older values; otherwise launches run one by one, always in the same order.
+    /// Interleave the blocks and warps of a launch, and launches that nothing orders, by the seed, and let strong loads
+    /// return older values; otherwise launches run one by one, always in the same order.
     pub shuffle_blocks: bool,
     /// Instructions of warps after which a launch counts as hung.
     pub max_warp_instructions: u64,
@@ -83,7 +85,8 @@ pub struct SimOptions {
     pub one_way_peers: bool,
     /// A process may open its own events as if they were another's, which CUDA refuses. For who has one process only.
     pub open_own_events: bool,
-    /// Handle 0 is the default stream of the current device, as a C interface has it. Otherwise it has to be wrapped first.
+    /// Handle 0 is the default stream of the current device, as a C interface has it. Otherwise it has to be wrapped
+    /// first.
     pub default_stream: bool,
     /// A new stream gets the handle of one that was destroyed, as CUDA may do.
     pub reuse_stream_handles: bool,
@@ -91,8 +94,8 @@ pub struct SimOptions {
     pub must_declare: bool,
     /// Calls that fail, one order for each kind of call.
     pub fail_calls: Vec<FailCall>,
-    /// The launch with this number, counted from 1, never ends, and neither does what comes after it. A call that would wait
-    /// for it inside the driver panics instead: a real one would not come back.
+    /// The launch with this number, counted from 1, never ends, and neither does what comes after it. A call that would
+    /// wait for it inside the driver panics instead: a real one would not come back.
     pub hang_at_launch: Option<u64>,
     /// The wait of a stream for an event with this number, counted from 1, does nothing: then a check must fire.
     pub ignore_wait: Option<u64>,
@@ -187,9 +190,9 @@ impl SimDriver {
         Arc::new(Self { options, state, process: 0 })
     }
 
-    /// Another process on the same machine: the same devices and their memory, but contexts, streams, events and pools of its
-    /// own. Findings, counters and ordered faults are the machine's. What one host has waited for counts for both: their
-    /// messages are not seen, so each may have told the other.
+    /// Another process on the same machine: the same devices and their memory, but contexts, streams, events and pools
+    /// of its own. Findings, counters and ordered faults are the machine's. What one host has waited for counts for
+    /// both: their messages are not seen, so each may have told the other.
     pub fn second_process(&self) -> Arc<Self> {
         let process = self.state().new_process();
         Arc::new(Self { options: self.options.clone(), state: Arc::clone(&self.state), process })
@@ -201,7 +204,7 @@ impl SimDriver {
         self.state().crash();
     }
 
-    /// Descriptors of this process's exported pools that somebody still has open, in whichever process.
+    /// Number of descriptors of this process's exported pools that are still open in any process.
     pub fn open_descriptors(&self) -> usize {
         self.state().open_descriptors()
     }
@@ -254,14 +257,14 @@ impl SimDriver {
         capture::default_stream(device.0)
     }
 
-    /// Runs one piece of queued work that may run, if there is any, without the host knowing. For who wants time to pass by
-    /// itself.
+    /// Runs one piece of queued work that may run, if there is any, without the host knowing. For who wants time to
+    /// pass by itself.
     pub fn pass_time(&self) -> bool {
         self.state().pass_time()
     }
 
-    /// Orders a call to fail, counted from now. Returns how many of its kind there were since the last order for it, those that
-    /// failed among them. One live driver can so serve a whole sweep.
+    /// Orders a call to fail, counted from now. Returns how many of its kind there were since the last order for it,
+    /// those that failed among them. One live driver can so serve a whole sweep.
     pub fn order_failure(&self, fail: FailCall) -> u64 {
         self.state().faults.order(fail.call, Some(fail))
     }

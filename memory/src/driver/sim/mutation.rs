@@ -5,8 +5,10 @@
 //!   Text { from: "st.release.", to: "st.relaxed.", .. }   modules that are loaded from now on are another text
 //! ```
 //!
-//! Counts   begin with the order. Waits that nothing would miss, since another order implies them, are not counted and never left out.
-//! Worth    a mutation that nobody notices is an order that no test needs: either it is not needed, or a test is missing.
+//! Counts   begin with the order. Waits that nothing would miss, since another order implies them, are not counted and
+//!          never left out.
+//! Worth    a mutation that nobody notices is an order that no test needs: either it is not needed, or a test is
+//!          missing.
 
 use super::state::State;
 use super::{SimDriver, clock::Moment};

@@ -4,7 +4,8 @@
 //!   write    launch, 1     launch, 2
 //!   reads    —             upload, 3               stream 1 reads 8 without a wait: a conflict with `launch, 2`
 //!
-//! Classes    plain read, plain write, atomic. Two reads or two atomics never conflict; every other pair must be ordered.
+//! Classes    plain read, plain write, atomic. Two reads or two atomics never conflict; every other pair must be
+//!            ordered.
 //! Sectors    32 bytes. Parts that share a state are kept as one piece, so a buffer touched as a whole costs nothing;
 //!            a buffer touched in many places becomes an array with one word per sector.
 //! Order      pairs are found whichever of the two ran first: a touch is compared with all that ran before it.
@@ -193,14 +194,14 @@ enum Cells {
 pub(super) struct Shadow {
     sectors: u32,
     cells: Cells,
-    /// State 0 is "nobody".
+    /// State 0 is "untouched".
     states: Vec<Touches>,
     /// States are swept when there are this many.
     sweep_at: usize,
 }
 
 impl Shadow {
-    /// A history in which nobody has touched anything.
+    /// An empty history: no byte has been touched.
     pub(super) fn new(bytes: u64) -> Self {
         let sectors = u32::try_from(bytes.div_ceil(SECTOR_BYTES)).unwrap_or(u32::MAX);
         Self {
@@ -592,7 +593,8 @@ mod tests {
                 let mut expected = false;
                 for run in &runs {
                     for touches in &mut model[run.start as usize..run.end as usize] {
-                        // A conflict hidden behind a later write was reported when that write came, or is implied by it.
+                        // A conflict hidden behind a later write was reported when that write came, or is implied by
+                        // it.
                         let last_write = touches.iter().rposition(|(_, _, c)| *c == Classes::WRITE).unwrap_or(0);
                         expected |= touches[last_write..].iter().any(|(other, _, other_classes)| {
                             let pair = other_classes.with(classes);

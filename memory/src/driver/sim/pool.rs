@@ -1,13 +1,14 @@
-//! A stream-ordered memory pool: segments from the device, cut into blocks that come back with the moment of their free.
+//! A stream-ordered memory pool: segments from the device, cut into blocks that come back with the moment of their
+//! free.
 //!
 //!   segment   │ live │ free, after (17, 4) │ live │ free, anybody │
 //!                      └─ stream 17 may take it at once; others when a policy allows it
 //!
-//! Reuse      same stream · the host has seen the free · an event chain orders it · it has run in fact (opportunistic, by
-//!            the seed) · else a wait for it is inserted (internal dependency). Each policy can be switched off.
+//! Reuse      same stream · the host has seen the free · an event chain orders it · it has run in fact (opportunistic,
+//!            by the seed) · else a wait for it is inserted (internal dependency). Each policy can be switched off.
 //! Remapping  pages that the device is done with become one range at a new address, before more memory is asked for.
-//! Growth     a segment at a time; whole free segments are given back at a synchronisation above the threshold, by trim,
-//!            or to make room for a larger one.
+//! Growth     a segment at a time; whole free segments are given back at a synchronisation above the threshold, by
+//!            trim, or to make room for a larger one.
 //! Pending    a free that has not run serves its own stream at its own address. Pages under it neither move nor go.
 //! Pure       no device, no queue: the caller says what has finished and who is ordered after what.
 
@@ -19,12 +20,12 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Blocks are multiples of this, and aligned to it.
 pub(super) const BLOCK_BYTES: u64 = 512;
 
-/// A part of a segment that nobody has.
+/// A free part of a segment.
 #[derive(Debug, Clone)]
 struct Free {
     len: u64,
     segment: u64,
-    /// The free that must come first; `None` when everybody is ordered after it.
+    /// The free that must come first; `None` if every stream is ordered after it.
     after: Option<Epoch>,
     /// Bytes of it that still count as used, because that free has not run.
     counted: u64,
@@ -42,7 +43,7 @@ pub(super) struct Knowledge<'a> {
 
 /// Where a pool's memory comes from.
 pub(super) trait Ground {
-    /// Physical memory of so many bytes, at a new address. `None` when there is not so much.
+    /// Maps `bytes` of physical memory at a new address. `None` if the device lacks the memory.
     fn grow(&mut self, bytes: u64) -> Option<u64>;
     /// An address range for memory that the pool has already.
     fn address(&mut self, bytes: u64) -> u64;
@@ -222,7 +223,7 @@ impl Pool {
         {
             return Some(self.take(base, len, None));
         }
-        // 3. A wait for somebody else's free.
+        // 3. A wait for another stream's free.
         if self.reuse.internal_dependencies
             && let Some(base) = self.choose(len, random, |_, free| free.after.is_some())
         {
@@ -240,7 +241,7 @@ impl Pool {
             || self.reuse.opportunistic && lucky && (knowledge.finished)(after)
     }
 
-    /// Whether the pages under a free block can be mapped elsewhere or given back: nobody on the device uses them any more.
+    /// Whether the pages under a free block can be remapped or released: no device work uses them any more.
     fn may_move(&self, free: &Free, knowledge: &Knowledge<'_>, lucky: bool) -> bool {
         self.may_take(free, knowledge, lucky) && free.after.is_none_or(knowledge.finished)
     }

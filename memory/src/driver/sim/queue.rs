@@ -273,8 +273,8 @@ impl Queues {
         lane
     }
 
-    /// Takes the next work to run: what `target` needs, or anything that may run. `None` when nothing is left, or all that is
-    /// hangs.
+    /// Takes the next work to run: what `target` needs, or anything that may run. `None` when nothing is left, or all
+    /// that is hangs.
     pub(super) fn take_next(&mut self, random: &mut Random, target: Option<Epoch>) -> Option<Queued> {
         let lane = match target {
             Some(target) => self.needed_for(target),

@@ -101,7 +101,7 @@ pub(super) struct Reports {
     seed: u64,
     findings: Vec<Finding>,
     dropped: u64,
-    /// How many of `findings` somebody asked for.
+    /// Number of `findings` that the caller has read.
     seen: usize,
     known: HashSet<(FindingKind, u64, u64, u64)>,
 }
@@ -159,7 +159,7 @@ impl Reports {
         std::mem::take(&mut self.findings)
     }
 
-    /// Findings that nobody asked for, as one text; empty when there are none.
+    /// Findings that were never read, as one text; empty if there are none.
     pub(super) fn unseen(&mut self) -> String {
         let mut text = String::new();
         for finding in &self.findings[self.seen..] {

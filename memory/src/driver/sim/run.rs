@@ -4,8 +4,8 @@
 //!   stream 18   [ launch ]  ──┴─►  one machine: blocks of both take turns      nothing orders the two, and the seed says so
 //!   stream 19   [ wait ][ launch ]                                            left alone: what it waits for has not run
 //!
-//! Overlap     a launch takes along others that may run now. Alone it runs where blocks are not shuffled, and where what the
-//!             host reads is kept or given.
+//! Overlap     a launch takes along others that may run now. Alone it runs where blocks are not shuffled, and where
+//!             what the host reads is kept or given.
 //! Conflicts   plain touches of two launches are compared per sector when they have run, as if they had not overlapped.
 //! Counts      are per launch, and so are faults: a kernel that faults loses the device, whoever ran beside it.
 

@@ -10,7 +10,8 @@
 //!   sm_120        100          48          99         1,536     24      RTX 50
 //! ```
 //!
-//! All of them  65,536 registers of 32 bits, 255 a thread at most, handed out eight a thread at a time; blocks of 1,024 threads.
+//! All of them  65,536 registers of 32 bits, 255 a thread at most, handed out eight a thread at a time; blocks of
+//!              1,024 threads.
 //! Driver       keeps 1 KiB of shared memory of each resident block, from sm_80 on.
 //! After        CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
 
@@ -19,7 +20,7 @@ use millpond_ptx::interpret::KernelInfo;
 pub(super) const MAX_THREADS_PER_BLOCK: u32 = 1024;
 pub(super) const REGISTERS_PER_MULTIPROCESSOR: u32 = 65536;
 const MAX_REGISTERS_PER_THREAD: u32 = 255;
-/// Registers of a thread are handed out in so many.
+/// Allocation unit of registers per thread.
 const REGISTER_UNIT: u32 = 8;
 /// An assembler uses no fewer.
 const LEAST_REGISTERS: u32 = 16;
@@ -92,7 +93,7 @@ impl Shape {
         Shape::ALL.into_iter().find(|shape| shape.name() == name)
     }
 
-    /// Registers that a block of so many threads takes.
+    /// Registers that a block of `threads` threads takes.
     pub(super) fn block_registers(kernel: &KernelInfo, threads: u32) -> u32 {
         registers(kernel).next_multiple_of(REGISTER_UNIT) * threads.next_multiple_of(32)
     }
@@ -109,7 +110,8 @@ impl Shape {
 }
 
 /// Registers of a thread: what is live at once, within what the kernel's own directives and the hardware allow. What an
-/// assembler makes of the same PTX is within a few of it (`kernels/images/resources.txt`); where it would spill, nothing is.
+/// assembler makes of the same PTX is within a few of it (`kernels/images/resources.txt`); where it would spill,
+/// nothing is.
 pub(super) fn registers(kernel: &KernelInfo) -> u32 {
     let resident = kernel.max_threads.map(|threads| threads.next_multiple_of(32) * kernel.min_blocks.unwrap_or(1));
     let allowed = resident.map_or(MAX_REGISTERS_PER_THREAD, |threads| {

@@ -3,12 +3,12 @@
 //!   keep    launches run; the bytes of each download are kept
 //!   skip    nothing on the device runs or moves; a download gets the bytes that the same download got in the kept run
 //!
-//! Same     downloads of as many bytes by the same line of the host, the n-th time in either run: so a host that does the same
-//!          again reads the same, its counts and sizes among it, and takes the same path.
+//! Same     downloads of as many bytes by the same line of the host, the n-th time in either run: so a host that does
+//!          the same again reads the same, its counts and sizes among it, and takes the same path.
 //! Refuses  a download that the kept run did not have: the host took another path, and nothing is known of it.
 //! Checks   of handles, pinned memory and the order of the host's calls stay. Those of bytes on the device see nothing.
-//! Since    the host's path depends on what it reads alone, no form of query is left out; what differs between two runs of its
-//!          own accord (several feeders that share one source) may be refused.
+//! Since    the host's path depends on what it reads alone, no form of query is left out; what differs between two runs
+//!          of its own accord (several feeders that share one source) may be refused.
 
 use super::state::{State, refuse};
 use crate::driver::{DriverCode, Result, Site};

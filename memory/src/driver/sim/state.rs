@@ -3,8 +3,9 @@
 //!   submit ─► queues ─► (somebody waits) ─► run_to ─► execute ─► shadows, heap, pools, findings
 //!
 //! Threads   one lock around all of it, in `SimDriver`.
-//! Processes share all of it. A context is a device of a process: process 1 of a machine with two devices has the contexts
-//!           2 and 3, and everything here that is called a device is one. Handles are of the process that made them.
+//! Processes share all of it. A context is a device of a process: process 1 of a machine with two devices has the
+//!           contexts 2 and 3, and everything here that is called a device is one. Handles are of the process that made
+//!           them.
 //! Waiting   runs queued work until the target is reached: by the seed, either what it needs or whatever may run.
 //! Lost      a device that is lost forgets its queued work, and every call on it fails with the first error.
 
@@ -181,7 +182,7 @@ impl State {
         devices.iter().skip(physical).step_by(options.devices.max(1) as usize).map(|device| device.used_bytes).sum()
     }
 
-    /// What nobody has of the device of a context.
+    /// Free bytes on the device of a context.
     pub(super) fn free_bytes(&self, context: u32) -> u64 {
         self.options.memory_bytes - Self::used_of(&self.devices, &self.options, context)
     }

@@ -1,4 +1,5 @@
-//! The C interface as others meet it: the shared library, opened by name, in a process whose libcuda is the shim.
+//! The C interface as other programs use it: the shared library, opened by name, in a process whose libcuda is the
+//! shim.
 //!
 //!   test ─► child process ─► dlopen libmillpond_allocator.so ─► millpond_alloc(…) ─► libcuda = the shim
 //!                         └► CudaDriver of the test itself: the caller's streams, fills and captures
@@ -10,7 +11,7 @@ use millpond_memory::checks::skipped;
 
 use super::{Ended, Folder, exports, library, over, over_the_shim};
 
-/// Named where every example of this crate lies.
+/// Path of the library, next to the other examples of this crate.
 pub fn allocator_library() -> PathBuf {
     let library = library().with_file_name("libmillpond_allocator.so");
     assert!(library.exists(), "{} is not there: `cargo test` builds it", library.display());
@@ -20,7 +21,7 @@ pub fn allocator_library() -> PathBuf {
 const HEADER: &str = include_str!("../../../examples/millpond_allocator.h");
 const DOCS: &str = include_str!("../../../src/ffi/mod.rs");
 
-/// Words that begin with `millpond_` and are called.
+/// Names that begin with `millpond_` and are called in `text`.
 fn called(text: &str) -> Vec<&str> {
     let mut names: Vec<&str> = text
         .match_indices("millpond_")
@@ -45,14 +46,14 @@ fn the_library_the_header_and_the_docs_name_the_same_functions() {
     assert_eq!(called(&table), exported);
 }
 
-/// A crate that depends on this one exports nothing by that.
+/// A dependency on this crate alone exports nothing.
 #[test]
 fn nobody_else_exports_them() {
     let shim = exports::of(&std::fs::read(library()).unwrap());
     assert!(!shim.iter().any(|name| name.starts_with("millpond")));
 }
 
-/// C and C++ compilers take the header, where there are any.
+/// C and C++ compilers accept the header, if they are installed.
 #[test]
 fn the_header_compiles() {
     let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/millpond_allocator.h");
@@ -89,7 +90,7 @@ fn threads_and_streams_of_the_caller() {
     quiet("threads", &[("CUDA_SHIM_SEED", "3"), ("CUDA_SHIM_DEFAULT_STREAM", "1")]);
 }
 
-/// Else the process would end in an error, or the shim would tell of what was called too late.
+/// Otherwise the process would end with an error, or the shim would report a late call.
 #[test]
 fn a_process_may_end_while_memory_lives() {
     quiet("left_behind", &[]);
@@ -151,7 +152,7 @@ fn without_a_driver_there_is_no_memory_and_a_reason() {
     over(&Folder::new(), "shim::allocator::inside::refuses_everything", &environment);
 }
 
-/// In the child.
+/// Tests that run in the child.
 mod inside {
     #![expect(unsafe_code, reason = "calls of C functions, as their callers make them")]
 
@@ -180,11 +181,11 @@ mod inside {
     type Base = unsafe extern "C" fn(*mut c_void, *mut usize) -> *mut c_void;
     type Fraction = unsafe extern "C" fn(f64, c_int);
     type Nothing = unsafe extern "C" fn();
-    /// As C++ passes `int, std::pair<unsigned long long, unsigned long long>, std::function<…>`.
+    /// The C++ signature `int, std::pair<unsigned long long, unsigned long long>, std::function<…>`.
     type Begin = unsafe extern "C" fn(c_int, GraphPoolId, *const c_void);
     type OfPool = unsafe extern "C" fn(c_int, GraphPoolId);
 
-    /// The library, and the caller's own way to the device.
+    /// The library, and the caller's own access to the device.
     struct Caller {
         library: Library,
         driver: Arc<CudaDriver>,
@@ -201,14 +202,14 @@ mod inside {
         }
 
         fn library() -> Option<Library> {
-            // SAFETY: a library of ours, without initialisers of its own.
+            // SAFETY: a library of this crate, without its own initialisers.
             is_inside().then(|| unsafe { Library::new(allocator_library()) }.unwrap())
         }
 
         /// # Safety
         /// `T` is the function's type.
         unsafe fn function<T: Copy>(&self, name: &str) -> T {
-            // SAFETY: the caller's promise; the library is open as long as `self`.
+            // SAFETY: the caller's contract; the library is open as long as `self`.
             *unsafe { self.library.get::<T>(name.as_bytes()) }.unwrap_or_else(|_| panic!("{name} is exported"))
         }
 
@@ -259,17 +260,17 @@ mod inside {
         }
 
         fn json(&self, device: c_int) -> String {
-            // SAFETY: the header's type; room is what it says.
+            // SAFETY: the header's type; the buffer has the stated length.
             unsafe {
                 let stats = self.function::<Stats>("millpond_stats_json");
                 let needed = stats(device, std::ptr::null_mut(), 0);
                 assert!(needed > 0, "{:?}", self.last_error());
-                // The device goes on meanwhile: numbers may have a digit more in the next answer.
+                // The device continues meanwhile: numbers may have more digits in the next call.
                 let mut room = vec![1u8; needed as usize + 64];
                 let written = stats(device, room.as_mut_ptr().cast(), room.len());
                 let whole = CStr::from_bytes_until_nul(&room).unwrap().to_str().unwrap().to_string();
                 assert_eq!(whole.len(), written as usize);
-                // Too little room: as much as fits, and always an end.
+                // A short buffer gets as much as fits, and always a terminator.
                 let mut little = [1u8; 8];
                 assert!(stats(device, little.as_mut_ptr().cast(), little.len()) > 64);
                 assert_eq!(CStr::from_bytes_with_nul(&little).unwrap().to_str().unwrap(), &whole[..7]);
@@ -298,7 +299,7 @@ mod inside {
         }
     }
 
-    /// A flat JSON object of numbers and plain strings, read strictly.
+    /// Parses a flat JSON object of numbers and plain strings, strictly.
     fn parse(json: &str) -> BTreeMap<String, String> {
         let inner = json.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).expect("an object");
         let mut object = BTreeMap::new();
@@ -348,7 +349,7 @@ mod inside {
         let mut bytes = 0;
         let (ptr, size, _) = live[0];
         let at = std::ptr::without_provenance_mut(ptr as usize);
-        // SAFETY: the header's type; there is room for the size.
+        // SAFETY: the header's type; `bytes` is writable.
         let base = unsafe { caller.function::<Base>("millpond_base_alloc")(at, &mut bytes) };
         assert_eq!((base, bytes), (at, size as usize));
         live.drain(..).for_each(|(ptr, size, stream)| caller.free(ptr, size, stream));
@@ -404,7 +405,7 @@ mod inside {
             let ptr = caller.alloc(10_000, stream);
             caller.fill(ptr, 10_000, stream);
         }
-        // The library is never unloaded: its memory, streams and device stay as they are.
+        // The library is never unloaded: its memory, streams and device remain.
         std::mem::forget(caller);
     }
 
@@ -463,7 +464,7 @@ mod inside {
         told("is not allocated here");
         assert_eq!(caller.trim(9, 0), -1);
         told("there is no device 9");
-        // SAFETY: the header's types; there is no room to write to.
+        // SAFETY: the header's types; no buffer is written.
         unsafe {
             assert_eq!(caller.function::<Stats>("millpond_stats_json")(9, std::ptr::null_mut(), 0), -1);
             let base = caller.function::<Base>("millpond_base_alloc");
@@ -474,7 +475,7 @@ mod inside {
             caller.function::<Fraction>("millpond_memory_fraction")(0.5, 0);
             told("its limit is set before the first allocation");
         }
-        // Another thread's last error is its own.
+        // Another thread has its own last error.
         std::thread::scope(|scope| {
             scope.spawn(|| assert_eq!(caller.last_error(), None));
         });
@@ -485,7 +486,7 @@ mod inside {
     #[test]
     fn contexts() {
         let Some(caller) = Caller::new() else { return };
-        // What a program has current decides its current device: nothing of ours may change it.
+        // The current context determines the current device: no call of this crate may change it.
         let first = caller.driver.stream_create(DeviceId(0), StreamPriority::Normal).unwrap();
         let context = caller.driver.context_save().unwrap();
         let ptr = caller.try_alloc(4096, 1, std::ptr::null_mut());
@@ -496,10 +497,10 @@ mod inside {
         assert!(caller.trim(1, 0) >= 0);
         assert_eq!(caller.driver.context_save().unwrap(), context);
         assert_eq!(caller.driver.thread_capture_mode(CaptureMode::Global).unwrap(), CaptureMode::Global);
-        // A stream of device 0 is none of device 1.
+        // A stream of device 0 is not valid on device 1.
         assert_eq!(caller.try_alloc(8, 1, caller.raw(first)), 0);
         assert!(caller.last_error().unwrap().contains("does not belong to the primary context of device 1"));
-        // A thread that has no context has none afterwards.
+        // A thread without a context has none afterwards.
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 assert_eq!(caller.driver.context_save().unwrap(), ThreadContext(0));
@@ -519,7 +520,7 @@ mod inside {
         let before = caller.alloc(8192, a);
         caller.fill(before, 8192, a);
         let pool = GraphPoolId { first: 0, second: 5 };
-        // SAFETY: the header's types; the function object is not looked at.
+        // SAFETY: the header's types; the function object is ignored.
         let (begin, end, release) = unsafe {
             (
                 caller.function::<Begin>("millpond_begin_allocate_to_pool"),
@@ -537,7 +538,7 @@ mod inside {
         let again = caller.alloc(8192, a);
         assert_eq!(again, inside);
         caller.fill(again, 8192, a);
-        // Elsewhere life goes on.
+        // Other streams continue.
         let other = caller.alloc(8192, b);
         caller.fill(other, 8192, b);
         assert_eq!(caller.trim(0, 0), -1);

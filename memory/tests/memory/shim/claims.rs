@@ -1,4 +1,4 @@
-//! What holds in a process whose libcuda is the shim. Each test here runs only there.
+//! Claims in a process whose libcuda is the shim. Each test here runs only there.
 
 use std::num::NonZeroUsize;
 use std::panic::Location;
@@ -18,12 +18,12 @@ use crate::pending::block_on;
 
 const DEVICE: DeviceId = DeviceId(0);
 
-/// The driver over the shim, or nothing in the process that is not the child.
+/// The driver over the shim, or `None` outside the child.
 fn cuda() -> Option<Arc<CudaDriver>> {
     is_inside().then(|| CudaDriver::open().unwrap())
 }
 
-/// The same with device 0 open.
+/// Like `cuda`, with device 0 open.
 fn opened() -> Option<Arc<CudaDriver>> {
     let driver = cuda()?;
     driver.device_open(DEVICE).unwrap();
@@ -44,7 +44,7 @@ fn bytes(count: usize) -> NonZeroUsize {
 mod anywhere {
     use super::*;
 
-    /// The numbers of all attributes are right on both sides of the C interface.
+    /// The values of all attributes match on both sides of the C interface.
     #[test]
     fn limits_are_the_simulated_devices() {
         let Some(driver) = cuda() else { return };
@@ -69,7 +69,7 @@ mod anywhere {
             assert_eq!(code(driver.device_open(DeviceId(ordinal))), DriverCode::INVALID_DEVICE, "{ordinal}");
         }
         assert_eq!(code(driver.device_info(DeviceId(1))), DriverCode::INVALID_DEVICE);
-        // Of this driver; others in the process may have opened it.
+        // Not opened by this driver; other code of the process may have opened it.
         assert_eq!(code(driver.stream_create(DEVICE, StreamPriority::Normal)), DriverCode::INVALID_CONTEXT);
         assert_eq!(code(driver.memory_info(DEVICE)), DriverCode::INVALID_CONTEXT);
         driver.device_open(DEVICE).unwrap();
@@ -207,7 +207,7 @@ mod anywhere {
         for value in [5, 6] {
             driver.write_word(&HostSpan::new(&block, 8, 4).unwrap(), value, stream, here).unwrap();
         }
-        // Without a question to the driver: the device goes on by itself.
+        // Without a driver query: the device proceeds by itself.
         while block.load_word(8).unwrap() != 6 {
             std::thread::yield_now();
         }
@@ -256,7 +256,7 @@ mod anywhere {
         assert_eq!(code(driver.function_set_max_dynamic_shared(small, 228 << 10)), DriverCode::INVALID_VALUE);
         assert_eq!(driver.occupancy(small, 256, 0), Ok(0), "more threads than it allows");
         assert!(driver.occupancy(small, 128, 0).unwrap() > driver.occupancy(small, 128, 64 << 10).unwrap());
-        // The driver cannot tell parameters before CUDA 12.4, and refuses what is wrong with them by itself.
+        // The driver cannot report parameters before CUDA 12.4, and checks them itself.
         assert_eq!(driver.function_params(small), None);
         let here = Location::caller();
         let stream = driver.stream_create(DEVICE, StreamPriority::Normal).unwrap();
@@ -274,7 +274,7 @@ mod anywhere {
                 figures: None,
                 site: here,
             };
-            // SAFETY: neither kernel reaches memory beyond its own shared words, whatever the parameters are.
+            // SAFETY: neither kernel accesses memory beyond its own shared words, whatever the parameters are.
             unsafe { driver.launch(&launch, stream) }
         };
         launch(small, [2, 1, 1], &7u32.to_le_bytes()).unwrap();
@@ -307,7 +307,7 @@ mod anywhere {
 mod two_devices {
     use super::*;
 
-    /// Every handle finds its way to its own device, from any thread and in any turn.
+    /// Every handle is used with its own device, from any thread and in any order.
     #[test]
     fn work_goes_to_the_device_of_its_handles() {
         let Some(driver) = cuda() else { return };
@@ -345,7 +345,7 @@ mod two_devices {
         }
         let pool = driver.pool_create(&PoolProperties::on(DeviceId(0))).unwrap();
         let other = driver.stream_create(DeviceId(1), StreamPriority::Normal).unwrap();
-        // The pool says where the memory lies, the stream may be anybody's.
+        // The pool determines the location of the memory; any stream may be used.
         let far = driver.pool_alloc(pool, bytes(64), other, here).unwrap();
         assert_eq!(driver.pointer_attributes(far).unwrap().device, Some(DeviceId(0)));
         driver.free_async(far, other, here).unwrap();
@@ -380,7 +380,7 @@ fn refused_peers() {
     let Some(driver) = opened() else { return };
     let pool = driver.pool_create(&PoolProperties::on(DEVICE)).unwrap();
     assert_eq!(driver.can_access_peer(DeviceId(1), DEVICE), Ok(false));
-    // Not at the next allocation, as CUDA would (S1.23).
+    // Refused here, not at the next allocation as in CUDA (S1.23).
     assert_eq!(code(driver.pool_set_access(pool, DeviceId(1), true)), DriverCode::PEER_ACCESS_UNSUPPORTED);
     driver.pool_destroy(pool).unwrap();
     driver.device_close(DEVICE).unwrap();
@@ -439,12 +439,12 @@ fn unknown_code() {
     let pinned = PinnedPool::builder(&device).build();
     let error = DeviceBuffer::upload(&[1, 2, 3], &stream, &pool, &pinned).unwrap_err();
     assert!(error.to_string().contains(&format!("unknown result ({expected})")), "{error}");
-    // A copy also tells the errors of earlier work.
+    // A copy also reports errors of earlier work.
     assert!(error.is_device_lost() && device.is_lost());
     assert!(DeviceBuffer::upload(&[1, 2, 3], &stream, &pool, &pinned).unwrap_err().is_device_lost());
 }
 
-/// A kernel that never ends: nothing here waits inside the driver, which would not come back.
+/// A kernel that never ends: no call here waits inside the driver, which would not return.
 #[test]
 fn hangs() {
     let Some(driver) = cuda() else { return };
@@ -522,7 +522,7 @@ fn stray_kernel() {
         figures: None,
         site: Location::caller(),
     };
-    // SAFETY: wrong on purpose; on the simulated device an address that leads nowhere is a finding.
+    // SAFETY: deliberately invalid; on the simulated device an invalid address is a finding.
     stream.submit(|driver, on| unsafe { driver.launch(&launch, on) }).unwrap();
     let after = buffer.download_vec(&stream, &pinned).and_then(block_on);
     assert!(after.as_ref().is_err_and(MemoryError::is_device_lost), "{after:?}");

@@ -1,6 +1,6 @@
-//! The names that a shared library (ELF, 64 bits, little endian) defines for others, sorted.
+//! The sorted names that a shared library (ELF, 64-bit, little endian) exports.
 
-/// Panics on what is not such a library.
+/// Panics if `library` is not such a file.
 pub fn of(library: &[u8]) -> Vec<String> {
     let number = |at: usize, bytes: usize| {
         let mut value = [0; 8];
@@ -16,7 +16,7 @@ pub fn of(library: &[u8]) -> Vec<String> {
     let (start, bytes, entry_bytes) = (number(symbols + 0x18, 8), number(symbols + 0x20, 8), number(symbols + 0x38, 8));
     let mut defined: Vec<String> = (start..start + bytes)
         .step_by(entry_bytes)
-        // Section 0 is where symbols are that others must define.
+        // Symbols of section 0 are undefined: another library must define them.
         .filter(|entry| number(entry + 6, 2) != 0)
         .map(|entry| {
             let name = &library[names + number(entry, 4)..];

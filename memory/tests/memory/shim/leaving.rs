@@ -1,15 +1,17 @@
-//! Short processes that end in every way while threads use the driver: none of them calls it once its exit handlers have run.
+//! Short processes that end in various ways while threads use the driver: none calls it after its exit handlers have
+//! run.
 //!
-//!   test ─► child ─► threads that allocate, copy, launch, load code ─► an end ─► exit code; the shim aborts what calls too late
+//!   test ─► child ─► threads that allocate, copy, launch, load code ─► an end ─► exit code; a late call aborts
 //!
-//! Seeds   the child's number delays the shim's calls and exit handlers by chance. `MILLPOND_TEST_EXITS` is how many children there are.
+//! Seeds   the child's seed delays the shim's calls and exit handlers at random. `MILLPOND_TEST_EXITS` is the number of
+//!         children.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 
 use super::{Folder, INSIDE, library};
 
-/// A way to end: the test inside that ends so, and its exit code.
+/// Ways to end: the test in the child, and its exit code.
 const WAYS: [(&str, i32); 11] = [
     ("exits_beside_workers", 7),
     ("exits_on_another_thread", 8),
@@ -61,7 +63,7 @@ fn no_call_comes_after_the_exit_handlers() {
     assert!(wrong.is_empty(), "{} of {children}: {}", wrong.len(), wrong.join("\n"));
 }
 
-/// Else the tests above would pass whatever the driver does.
+/// Otherwise the tests above would pass whatever the driver does.
 #[test]
 fn a_call_that_comes_too_late_is_noticed() {
     let folder = Folder::with(&library());
@@ -91,7 +93,7 @@ fn a_forked_child_does_not_call_its_parents_driver() {
     assert_eq!(output.status.code(), Some(0), "{}", told("forks", 0, &output));
 }
 
-/// What happens in the children.
+/// Tests that run in the children.
 mod inside {
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::sync::{Arc, Mutex, OnceLock, mpsc};
@@ -109,7 +111,7 @@ mod inside {
         std::env::var("SEED").unwrap().parse().unwrap()
     }
 
-    /// The driver of a child, or nothing in the process that is none.
+    /// The driver of a child, or `None` outside a child.
     fn driver() -> Option<Arc<CudaDriver>> {
         is_inside().then(|| CudaDriver::open().unwrap())
     }
@@ -123,7 +125,7 @@ mod inside {
         MemoryPool::builder(device).limit(ByteSize::gib(1)).strategy(strategy).build().unwrap()
     }
 
-    /// What a query does, in small. Errors are those of a process that ends.
+    /// A small model of a query. Errors are expected while the process ends.
     fn work(device: &Device, pool: &MemoryPool) -> millpond_memory::Result<()> {
         let pinned = PinnedPool::builder(device).build();
         let kernel = device.load_module(ADD_ONE)?.kernel("add_one")?;
@@ -136,7 +138,7 @@ mod inside {
         drop(buffer);
         let home = copy.download_vec(&b, &pinned)?;
         if seed().is_multiple_of(2) {
-            // The poller keeps what is on its way.
+            // The poller keeps memory in flight.
             drop(home);
         } else {
             assert_eq!(home.wait()?.len(), 4096);
@@ -145,7 +147,7 @@ mod inside {
         Ok(())
     }
 
-    /// Threads that work until the process ends; returns once each has worked `rounds` times.
+    /// Starts threads that work until the process ends; returns once each has worked `rounds` times.
     fn workers(device: &Device, threads: u64, rounds: u64) {
         let pool = pool(device);
         let (done, finished) = mpsc::channel();
@@ -254,7 +256,7 @@ mod inside {
             let (device, begun) = (device.clone(), begun.clone());
             std::thread::spawn(move || {
                 for number in 0.. {
-                    // Another text each time.
+                    // A different text each time.
                     let ptx = format!("{ADD_ONE}// {thread} {number}");
                     LOADED.fetch_add(device.load_module(&ptx).is_ok().into(), Ordering::Relaxed);
                     let _ = begun.send(());
@@ -276,7 +278,7 @@ mod inside {
 
     static HELD_TO_THE_END: Mutex<Option<(DeviceBuffer, Device)>> = Mutex::new(None);
 
-    /// A handler that was registered before the driver was opened runs after the driver's.
+    /// A handler registered before the driver was opened runs after the driver's.
     #[test]
     fn frees_in_an_exit_handler_of_its_own() {
         if !is_inside() {
@@ -303,7 +305,7 @@ mod inside {
         let pool = pool(&device);
         work(&device, &pool).unwrap();
         let (begun, begins) = mpsc::channel();
-        // The last handles go beside the wait.
+        // The last handles are dropped during the wait.
         std::thread::spawn(move || {
             begun.send(()).unwrap();
             drop((pool, device));
@@ -311,7 +313,7 @@ mod inside {
         begins.recv().unwrap();
         assert_eq!(leave(Duration::from_secs(300)), Left { devices: 0, calls: 0 });
         let refused = driver.stream_create(DeviceId(0), StreamPriority::Normal);
-        // Its context is gone; a call that needs none is refused by the gate.
+        // Its context is gone; the gate refuses a call that needs none.
         assert_ne!(code(refused), DriverCode::SUCCESS);
         let refused = driver.device_count().unwrap_err();
         assert_eq!(refused.to_string(), "cuDeviceGetCount failed: driver is shutting down (4): the process ends");
@@ -350,14 +352,14 @@ mod inside {
         let Some(device) = device() else { return };
         let (pool, stream) = (pool(&device), Stream::new(&device).unwrap());
         let buffer = DeviceBuffer::zeroed(4096, &stream, &pool).unwrap();
-        // SAFETY: the child calls nothing that a thread of the parent may have locked: the memory layer's locks are at rest.
+        // SAFETY: the child takes no lock that a thread of the parent may hold: the memory layer's locks are free.
         match unsafe { libc::fork() } {
             0 => {
                 let refused = device.driver().device_count().unwrap_err();
                 let silent = refused.code == DriverCode::DEINITIALIZED && refused.to_string().contains("forked");
                 drop(buffer);
                 let silent = silent && device.is_lost() && device.take_errors().is_empty();
-                // SAFETY: exit handlers run, as those of a child that ends.
+                // SAFETY: exit handlers run, as in any exiting child.
                 unsafe { libc::exit(if silent { 21 } else { 22 }) }
             }
             child => {
@@ -377,7 +379,7 @@ mod inside {
         driver.device_open(DeviceId(0)).unwrap();
         let raw = driver.stream_raw(driver.stream_create(DeviceId(0), StreamPriority::Normal).unwrap()) as usize;
         let (done, finished) = mpsc::channel();
-        // SAFETY: a library of ours, without initialisers of its own, never closed.
+        // SAFETY: a library of this crate, without its own initialisers, never closed.
         let library = unsafe { libloading::Library::new(super::super::allocator::allocator_library()) }.unwrap();
         let library: &'static libloading::Library = Box::leak(Box::new(library));
         type Alloc = unsafe extern "C" fn(isize, i32, *mut std::ffi::c_void) -> *mut std::ffi::c_void;
@@ -391,7 +393,7 @@ mod inside {
                 };
                 for round in 0.. {
                     let stream = std::ptr::without_provenance_mut(raw);
-                    // SAFETY: as above; what was allocated is freed once, with its own size and device.
+                    // SAFETY: as above; the allocation is freed once, with its own size and device.
                     unsafe {
                         let ptr = alloc(5000, 0, stream);
                         free(ptr, 5000, 0, stream);
@@ -406,7 +408,7 @@ mod inside {
         std::process::exit(14);
     }
 
-    /// The driver's library as a program has it that goes around ours.
+    /// A function of the driver's library, as a program that bypasses this crate has it.
     fn count() -> extern "C" fn(*mut i32) -> u32 {
         // SAFETY: the shim's library is loaded and stays; the signature is cuda.h's.
         unsafe {

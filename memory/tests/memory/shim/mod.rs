@@ -1,9 +1,9 @@
 //! `driver::cuda` without a GPU: over a libcuda that forwards into the simulated device (`examples/shim`).
 //!
-//!   test ─► child process of this very binary, LD_LIBRARY_PATH=folder ─► CudaDriver ─► folder/libcuda.so.1 = the shim
+//!   test ─► child process of this binary, LD_LIBRARY_PATH=folder ─► CudaDriver ─► folder/libcuda.so.1 = the shim
 //!        ◄─ its output, and the shim's report: launches, findings
 //!
-//! Child      tests in `claims` do nothing unless a test here started them.
+//! Child      tests in `claims` do nothing unless a test here started their process.
 
 mod allocator;
 mod claims;
@@ -40,7 +40,7 @@ fn library() -> PathBuf {
     library
 }
 
-/// A folder that goes away with its test.
+/// A folder that is removed with its test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -52,7 +52,7 @@ impl Folder {
         Folder(folder)
     }
 
-    /// A folder with `library` under the names that libcuda is looked for by.
+    /// A folder with `library` under the file names of libcuda.
     fn with(library: &Path) -> Self {
         let folder = Self::new();
         for name in ["libcuda.so", "libcuda.so.1"] {
@@ -68,7 +68,7 @@ impl Drop for Folder {
     }
 }
 
-/// What a child left behind.
+/// Output and report of a child.
 pub struct Ended {
     pub output: String,
     launches: u64,
@@ -105,7 +105,7 @@ fn over(folder: &Folder, tests: &str, environment: &[(&str, &str)]) -> Ended {
     Ended { output, launches: number("launches").unwrap_or(0), findings }
 }
 
-/// What opening the driver says there.
+/// The result of opening the driver in a child.
 fn told(folder: &Folder, environment: &[(&str, &str)]) -> String {
     let ended = over(folder, "cuda::tell", environment);
     let told = ended.output.lines().find_map(|line| line.split_once("told: ")).expect("the child tells").1;
@@ -122,7 +122,7 @@ fn it_exports_what_the_driver_calls_and_nothing_else() {
     assert!(asked.len() > 40);
 }
 
-/// Else a test, or a user's `cargo run`, would find the shim instead of a driver.
+/// Otherwise a test, or a user's `cargo run`, would find the shim instead of a driver.
 #[test]
 fn it_does_not_lie_on_cargos_library_path_as_libcuda() {
     let library = library();
@@ -170,7 +170,7 @@ fn peers_over_the_shim() {
     assert_eq!(ended.findings, [""; 0]);
 }
 
-/// Every function of sharing between processes, with both ends in one process: the shim has no second one.
+/// All functions for sharing between processes, with both ends in one process: the shim has no second one.
 #[test]
 fn sharing_over_the_shim() {
     let ended = over_the_shim("sharing::both_ends", &[("CUDA_SHIM_OPEN_OWN_EVENTS", "1")]);
@@ -266,7 +266,7 @@ fn a_kernel_that_goes_astray_loses_the_device() {
     assert!(ended.findings.join("\n").starts_with("out of bounds: "), "{:#?}", ended.findings);
 }
 
-/// The checks see through the C interface: silent for what is ordered, loud for a wait that got lost on the way.
+/// The checks work through the C interface: silent for ordered work, a finding for a lost wait.
 #[test]
 fn a_wait_that_is_lost_is_found() {
     assert_eq!(over_the_shim("claims::hand_over", &[]).findings, [""; 0]);
@@ -281,7 +281,7 @@ fn a_driver_that_is_there_opens() {
 
 #[test]
 fn a_driver_that_is_too_old_is_a_reason() {
-    // A version only counts where there is one to read.
+    // A version is reported only if it can be read.
     for (version, words) in [("11040", "CUDA 11.4"), ("12010", "CUDA 12.1")] {
         let told = told(&Folder::with(&library()), &[("CUDA_SHIM_VERSION", version)]);
         assert!(told.contains(words) && told.ends_with("is older than the minimum 535 (CUDA 12.2)"), "{told}");
@@ -303,7 +303,7 @@ fn a_start_that_is_refused_is_a_reason() {
         ("cuInit=4242", "cuInit failed: unknown result (4242)"),
         ("cuDriverGetVersion=999", "cuDriverGetVersion failed: unknown error (999)"),
         ("cuDeviceGetCount=4242", "cuDeviceGetCount failed: unknown result (4242)"),
-        // A panic inside the library stays inside.
+        // A panic inside the library does not unwind out of it.
         ("nonsense", "cuDriverGetVersion failed: unknown error (999)"),
     ] {
         let told = told(&Folder::with(&library()), &[("CUDA_SHIM_FAIL", fail)]);
@@ -311,7 +311,7 @@ fn a_start_that_is_refused_is_a_reason() {
     }
 }
 
-/// Each function in turn is taken away: its name in a copy of the library becomes another.
+/// Removes each function in turn, by renaming it in a copy of the library.
 #[test]
 fn a_function_that_is_missing_is_named() {
     let whole = std::fs::read(library()).unwrap();
@@ -334,7 +334,7 @@ fn a_function_that_is_missing_is_named() {
     }
 }
 
-/// Where `needle` begins in `hay`.
+/// Offsets of `needle` in `hay`.
 fn memchr(hay: &[u8], needle: &[u8]) -> Vec<usize> {
     hay.windows(needle.len()).enumerate().filter(|(_, window)| *window == needle).map(|(at, _)| at).collect()
 }

@@ -1,4 +1,4 @@
-//! Pools of every kind, IPC, peers, captures: through libcuda. Each test here runs only over the shim.
+//! Pools of every kind, IPC, peers and captures, through libcuda. Each test here runs only over the shim.
 
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd};
@@ -12,7 +12,7 @@ use super::is_inside;
 const DEVICE: DeviceId = DeviceId(0);
 const OTHER: DeviceId = DeviceId(1);
 
-/// The driver with its devices open, or nothing in the process that is not the child.
+/// The driver with its devices open, or `None` outside the child.
 fn opened() -> Option<Arc<CudaDriver>> {
     let driver = is_inside().then(|| CudaDriver::open().unwrap())?;
     for device in 0..driver.device_count().unwrap() {
@@ -86,7 +86,8 @@ fn whose_memory_an_address_is() {
     assert!(plain.context.is_some() && plain.pool.is_none());
     assert_eq!((plain.device, plain.start, plain.len), (Some(DEVICE), b, 64));
     assert_eq!(code(driver.pointer_attributes(DevicePtr(8))), DriverCode::INVALID_VALUE);
-    // Memory of a pool is freed without a stream, once everything has been waited for; memory without a stream in one.
+    // Memory of a pool is freed without a stream, after all uses were waited for; memory without a stream is freed on
+    // one.
     driver.fill(a, 1, 1000, s, here).unwrap();
     driver.stream_synchronize(s).unwrap();
     driver.free_sync(a, here).unwrap();
@@ -153,7 +154,7 @@ fn sharing() {
     driver.stream_synchronize(s).unwrap();
     driver.pool_destroy(imported).unwrap();
     driver.pool_destroy(pool).unwrap();
-    // A descriptor of something else.
+    // A descriptor of another kind.
     let file = std::fs::File::open("/dev/null").unwrap();
     assert!(driver.pool_import(DEVICE, file.as_fd()).is_err());
     let event = driver.event_create(DEVICE, EventFlags::INTERPROCESS).unwrap();
@@ -238,7 +239,7 @@ fn two_devices() {
     driver.copy(&CopyOp::DeviceToHost { from: a, to }, s, here).unwrap();
     driver.stream_synchronize(s).unwrap();
     assert_eq!((&down.read().unwrap()[..32], &down.read().unwrap()[32..]), (&[9; 32][..], &[0; 32][..]));
-    // The context that was current before comes back, whatever we did in between.
+    // The caller's current context is restored after any calls in between.
     driver.memory_info(OTHER).unwrap();
     let before = driver.context_save().unwrap();
     driver.memory_info(DEVICE).unwrap();

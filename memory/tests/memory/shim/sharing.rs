@@ -12,10 +12,10 @@ use millpond_memory::{Device, DeviceBuffer, IpcChannel, MemoryPool, PinnedPool, 
 use super::is_inside;
 
 const LEN: usize = 5000;
-/// Bounds a hang; what it waits for has been sent.
+/// Bounds a hang; the awaited message has been sent.
 const SOON: Duration = Duration::from_secs(600);
 
-/// The driver over the shim, or nothing in the process that is not the child.
+/// The driver over the shim, or `None` outside the child.
 fn cuda() -> Option<Arc<CudaDriver>> {
     is_inside().then(|| CudaDriver::open().unwrap())
 }
@@ -49,7 +49,7 @@ fn peers() {
     assert_eq!(fetch(&here, &home), vec![7; LEN]);
 }
 
-/// The whole way of a buffer, sent over a socket, with the exporter and the importer in one process.
+/// The complete exchange of a buffer over a socket, with the exporter and the importer in one process.
 #[test]
 fn both_ends() {
     let Some(driver) = cuda() else { return };
@@ -85,7 +85,7 @@ fn both_ends() {
     assert_eq!(imported.statistics().imported_bytes.as_u64(), 0);
 }
 
-/// What the driver refuses comes back as its code, not as a panic or a handle.
+/// A refusal of the driver returns its code, not a panic or a handle.
 #[test]
 fn refusals() {
     let Some(driver) = cuda() else { return };
