@@ -526,6 +526,8 @@ options! {
         pub debug_groups_at_first: usize, default = 0
         /// Rows that one aggregation takes on the device, for tests; 0 means as many as its sums are exact for.
         pub debug_rows_per_state: usize, default = 0
+        /// A folder that gets the PTX of each generated pipeline, with its plan and its segment; empty means none.
+        pub debug_keep_ptx: String, default = String::new()
         /// Every how many-th answer that a run takes over from an earlier one is falsified, so that it must begin again; 0: none.
         pub debug_surprises: usize, default = 0
         /// Ranks of strings that move under a state go unseen, for tests that must then see a wrong answer.

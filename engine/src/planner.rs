@@ -24,7 +24,9 @@ use datafusion::physical_plan::explain::ExplainExec;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 
 use crate::contract::Operators;
-use crate::explain::{ExplainAnalyzeExec, Explained, Simulated, explain, explain_definition, is_marked, with_options};
+use crate::explain::{
+    ExplainAnalyzeExec, Explained, Simulated, explain, explain_definition, is_marked, segments, with_options,
+};
 use crate::mends::changes::{self, Changes};
 use crate::options::{DeviceChoice, Fallback, MillpondOptions};
 use crate::plan_cache::{Asked, MadeOf, Now, PlanCache};
@@ -61,6 +63,10 @@ impl KeepingPlanner {
                 if let Ok(Some(answer)) = self.explained(asked, session).await {
                     return Ok(answer);
                 }
+            }
+            LogicalPlan::Explain(asked) if asked.verbose => {
+                let answer = self.query(plan, session).await?;
+                return Ok(self.with_segments(answer, asked, session).await);
             }
             LogicalPlan::Analyze(asked) if is_marked(&asked.schema) => {
                 if matches!(asked.input.as_ref(), LogicalPlan::Ddl(_) | LogicalPlan::Statement(_)) {
@@ -112,6 +118,28 @@ impl KeepingPlanner {
             refused: options.fallback == Fallback::Error,
         });
         Ok(Some(answer(asked, text)))
+    }
+
+    /// The answer of EXPLAIN VERBOSE with a row for the programs of the device, if the plan has some.
+    async fn with_segments(
+        &self,
+        answer: Arc<dyn ExecutionPlan>,
+        asked: &Explain,
+        session: &dyn Session,
+    ) -> Arc<dyn ExecutionPlan> {
+        let Some(explain) = answer.downcast_ref::<ExplainExec>() else { return answer };
+        // DataFusion's answer says why a plan cannot be made.
+        let Ok(plan) = self.query(&asked.plan, session).await else { return answer };
+        let text = segments(&plan);
+        if text.is_empty() {
+            return answer;
+        }
+        let mut plans = explain.stringified_plans().to_vec();
+        plans.push(StringifiedPlan::new(
+            PlanType::OptimizedPhysicalPlan { optimizer_name: "segments".to_string() },
+            text,
+        ));
+        Arc::new(ExplainExec::new(explain.schema(), plans, explain.verbose()))
     }
 
     async fn query(&self, plan: &LogicalPlan, session: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {

@@ -31,7 +31,7 @@ use datafusion::logical_expr::{Analyze, Explain, LogicalPlan};
 use datafusion::sql::parser::Statement;
 
 pub(crate) use node::ExplainAnalyzeExec;
-pub(crate) use plan::{Explained, explain, explain_definition};
+pub(crate) use plan::{Explained, explain, explain_definition, segments};
 pub use plan::{Placement, PlacementReason, tree};
 pub(crate) use simulated::{Simulated, with_options};
 #[doc(hidden)]

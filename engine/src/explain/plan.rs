@@ -15,7 +15,8 @@
 
 use std::sync::Arc;
 
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::physical_plan::{ExecutionPlan, displayable};
 use millpond_memory::ByteSize;
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
@@ -25,8 +26,10 @@ use super::limit;
 use super::text::{WIDTH, cut, thousands, wrapped};
 use super::tree::{Line, Side, lines};
 use crate::contract::Operators;
+use crate::program::attempts::Runs;
 use crate::reason::Reason;
 use crate::report::QueryReport;
+use crate::result::node::DownloadExec;
 
 /// Operators of a physical plan by the side that would run them.
 ///
@@ -99,6 +102,26 @@ pub(crate) struct Explained<'a> {
 /// The nodes of a physical plan, a line of at most 120 columns for each.
 pub fn tree(plan: &Arc<dyn ExecutionPlan>, operators: &Operators) -> String {
     lines(plan, operators).iter().map(tree_line).collect::<Vec<_>>().join("\n")
+}
+
+/// The segments of a plan's device programs, a line for each; a program is headed by its root.
+pub(crate) fn segments(plan: &Arc<dyn ExecutionPlan>) -> String {
+    let mut text = Vec::new();
+    let walked = plan.apply(|node| {
+        if let Some(program) = node.downcast_ref::<DownloadExec>().and_then(|border| border.program().ok()) {
+            let root = program
+                .works
+                .first()
+                .map(|work| displayable(work.node.as_ref()).one_line().to_string())
+                .unwrap_or_default();
+            text.push(cut(&format!("program of {root}"), WIDTH));
+            let names = (0..program.segments.len()).map(|index| program.segment_name(index));
+            text.extend(names.map(|name| cut(&format!("  {name}"), WIDTH)));
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+    debug_assert!(walked.is_ok(), "the walk above returns no error");
+    text.join("\n")
 }
 
 /// The text of EXPLAIN.

@@ -22,6 +22,7 @@ pub mod failure;
 pub mod given;
 pub(crate) mod interning;
 pub(crate) mod keep;
+pub(crate) mod kept_ptx;
 pub mod lower;
 pub mod materialise;
 pub mod movers;

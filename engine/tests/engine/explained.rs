@@ -228,6 +228,64 @@ async fn other_forms_have_datafusions_answers() {
 }
 
 #[tokio::test]
+async fn explain_verbose_lists_the_segments_of_programs() {
+    let sim = with_table(DeviceChoice::Sim).await;
+    let sql = "EXPLAIN VERBOSE SELECT a.column1, count(*) FROM t AS a JOIN t AS b ON a.column1 = b.column1 GROUP BY 1";
+    let result = sim.execute(sql).await.expect("an answer");
+    let [kinds, texts] = [0, 1].map(|at| as_string_array(result.batches[0].column(at)).expect("texts").clone());
+    let last = result.batches[0].num_rows() - 1;
+    assert_eq!(kinds.value(last), "physical_plan after segments");
+    let text = texts.value(last);
+    assert!(
+        text.starts_with("program of DeviceProjectExec: ") || text.starts_with("program of DeviceAggregateExec: "),
+        "{text}"
+    );
+    for part in ["\n  segment 0: upload ", "→ Probe 0 → AggregateSink", "\n  segment 2: rows of 1 "] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    // Without a device there is no program.
+    let cpu = with_table(DeviceChoice::Cpu).await;
+    let result = cpu.execute(sql).await.expect("an answer");
+    let kinds = as_string_array(result.batches[0].column(0)).expect("texts");
+    assert!(kinds.iter().flatten().all(|kind| !kind.contains("segments")), "{kinds:?}");
+}
+
+#[tokio::test]
+async fn generated_texts_are_kept_with_plan_and_segment() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let sim = with_table(DeviceChoice::Sim).await;
+    let sql = "SELECT a.column1, count(*) FROM t AS a JOIN t AS b ON a.column1 = b.column1 GROUP BY 1";
+    // What was compiled before is written, too.
+    sim.execute(sql).await.expect("an answer");
+    let path = folder.path().join("ptx");
+    sim.execute(&format!("SET millpond.debug_keep_ptx = '{}'", path.display())).await.expect("an option");
+    sim.execute(sql).await.expect("an answer");
+    let mut texts: Vec<(String, String)> = std::fs::read_dir(&path)
+        .expect("a folder")
+        .map(|entry| entry.expect("a file").path())
+        .map(|path| {
+            (
+                path.file_name().expect("a name").to_string_lossy().into_owned(),
+                std::fs::read_to_string(path).expect("text"),
+            )
+        })
+        .collect();
+    texts.sort();
+    for segment in ["segment-1", "segment-2"] {
+        let (_, text) =
+            texts.iter().find(|(name, _)| name.contains(segment)).unwrap_or_else(|| panic!("{segment}: {texts:?}"));
+        assert!(text.starts_with(&format!("// {}: ", segment.replace('-', " "))), "{text}");
+        assert!(text.contains("\n//   DeviceAggregateExec: ") || text.contains("\n// DeviceAggregateExec: "), "{text}");
+        assert!(text.contains("\n.version ") && text.contains(".entry "), "{text}");
+    }
+    // A folder that cannot be made fails no query.
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").expect("a file");
+    sim.execute(&format!("SET millpond.debug_keep_ptx = '{}'", file.display())).await.expect("an option");
+    sim.execute(sql).await.expect("an answer");
+}
+
+#[tokio::test]
 async fn forbidden_fallbacks_and_errors_are_explained() {
     let sim = with_table(DeviceChoice::Sim).await;
     sim.execute("SET millpond.fallback = error").await.expect("an option");
