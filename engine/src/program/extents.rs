@@ -33,7 +33,7 @@ use crate::program::contract::{SinkRun, TableSize};
 use crate::program::expansion::{Pairs, running_sums};
 use crate::program::failure::Failure;
 use crate::program::given::{Details, Given, LookedUp};
-use crate::program::kept_ptx::{Generated, keep_ptx};
+use crate::program::kept_ptx::Generated;
 use crate::program::lower::{Builds, Cut, LoweredSegment, Piece, SegmentInput};
 use crate::program::part::{Kept, Part};
 use crate::program::prepared::Compiled;
@@ -720,7 +720,7 @@ impl SegmentRun {
         let shape = self.shape_of(rows)?;
         if let Some(compiled) = self.compiled_before().filter(|compiled| compiled.is(&shape)) {
             compiled.pipelines().for_each(|pipeline| self.run.tally.note(pipeline));
-            keep_ptx(&self.run, Generated::Segment(self.index), compiled.pipelines());
+            self.run.keep_ptx(Generated::Segment(self.index), compiled.pipelines());
             return Ok(compiled);
         }
         let lowered = &shape.lowered;
@@ -738,7 +738,7 @@ impl SegmentRun {
         let pipeline = pipelines.pipeline(&lowered.last.spec)?;
         let beside = lowered.beside.iter().map(|piece| pipelines.pipeline(&piece.spec)).collect::<Result<_, _>>()?;
         let prepared = Arc::new(PreparedSegment { cuts, pipeline, beside, shape });
-        keep_ptx(&self.run, Generated::Segment(self.index), prepared.pipelines());
+        self.run.keep_ptx(Generated::Segment(self.index), prepared.pipelines());
         if self.is_whole() {
             self.run.prepared.keep_compiled(self.index, Arc::clone(&prepared) as Compiled);
         }

@@ -10,14 +10,8 @@
 //! Errors   a file that cannot be written is a warning: the run goes on.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
 use std::path::Path;
-use std::sync::Arc;
-
-use datafusion::physical_plan::displayable;
-use millpond_kernels::pipeline::Pipeline;
-
-use crate::program::run::Run;
-use crate::program::segments::Program;
 
 /// Part of a program that generated a pipeline.
 #[derive(Debug, Clone, Copy)]
@@ -29,32 +23,22 @@ pub enum Generated {
     Unnest,
 }
 
-/// Writes pipelines of a run, where the session keeps PTX.
-pub fn keep_ptx<'p>(run: &Run, of: Generated, pipelines: impl IntoIterator<Item = &'p Arc<Pipeline>>) {
-    let folder = &run.options.debug_keep_ptx;
-    if folder.is_empty() {
-        return;
-    }
-    for pipeline in pipelines {
-        if let Err(error) = write(Path::new(folder), &run.prepared.program, of, &pipeline.compiled().text) {
-            tracing::warn!("PTX is not kept in '{folder}': {error}");
-            return;
+impl Generated {
+    /// Part of the file's name.
+    fn name(self) -> String {
+        match self {
+            Self::Segment(index) => format!("segment-{index}"),
+            Self::JoinTable => "join-table".to_string(),
+            Self::Unnest => "unnest".to_string(),
         }
     }
 }
 
-fn write(folder: &Path, program: &Program, of: Generated, text: &str) -> std::io::Result<()> {
-    let plan = program.works.first().map(|work| displayable(work.node.as_ref()).indent(false).to_string());
-    let plan = plan.unwrap_or_default();
-    let (name, title) = match of {
-        Generated::Segment(index) => (format!("segment-{index}"), program.segment_name(index)),
-        Generated::JoinTable => ("join-table".to_string(), "table of a join's build side".to_string()),
-        Generated::Unnest => ("unnest".to_string(), "values of unnested rows".to_string()),
-    };
-    let comments: String =
-        std::iter::once(title.as_str()).chain(plan.lines()).map(|line| format!("// {line}\n")).collect();
+/// Writes one text under comments with its title and its plan.
+pub fn write(folder: &Path, of: Generated, title: &str, plan: &str, text: &str) -> io::Result<()> {
+    let comments: String = std::iter::once(title).chain(plan.lines()).map(|line| format!("// {line}\n")).collect();
     std::fs::create_dir_all(folder)?;
-    let path = folder.join(format!("{:08x}-{name}-{:08x}.ptx", hash(&plan), hash(text)));
+    let path = folder.join(format!("{:08x}-{}-{:08x}.ptx", hash(plan), of.name(), hash(text)));
     std::fs::write(path, comments + text)
 }
 

@@ -7,9 +7,11 @@
 
 use std::collections::HashMap;
 use std::ops::Deref;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::arrow::array::ArrayRef;
+use datafusion::physical_plan::displayable;
 use millpond_kernels::codegen::ir::{Literal, PipelineSpec};
 use millpond_kernels::pipeline::{Input, LookupInput, Pipeline};
 use millpond_kernels::text;
@@ -23,6 +25,7 @@ use crate::program::context::RunContext;
 use crate::program::contract::SourceRun;
 use crate::program::extents::Shape;
 use crate::program::failure::Failure;
+use crate::program::kept_ptx::{self, Generated};
 use crate::program::lower::Piece;
 use crate::program::movers::Mover;
 use crate::program::prepared::{Lessons, Prepared};
@@ -195,6 +198,28 @@ impl Run {
         let bytes = buffer.as_view().clone();
         self.reached.keep(&bytes, Some(promise));
         Ok(Some(Made::in_arena(&self.reached, bytes)))
+    }
+
+    /// Writes the PTX of pipelines where `millpond.debug_keep_ptx` names a folder.
+    pub fn keep_ptx<'p>(&self, of: Generated, pipelines: impl IntoIterator<Item = &'p Arc<Pipeline>>) {
+        let folder = &self.options.debug_keep_ptx;
+        if folder.is_empty() {
+            return;
+        }
+        let program = &self.prepared.program;
+        let plan = program.works.first().map(|work| displayable(work.node.as_ref()).indent(false).to_string());
+        let title = match of {
+            Generated::Segment(index) => program.segment_name(index),
+            Generated::JoinTable => "table of a join's build side".to_string(),
+            Generated::Unnest => "values of unnested rows".to_string(),
+        };
+        for pipeline in pipelines {
+            let (plan, text) = (plan.as_deref().unwrap_or_default(), &pipeline.compiled().text);
+            if let Err(error) = kept_ptx::write(Path::new(folder), of, &title, plan, text) {
+                tracing::warn!("PTX is not kept in '{folder}': {error}");
+                return;
+            }
+        }
     }
 
     /// Bounds the codes of the columns whose dictionaries are complete.

@@ -30,7 +30,7 @@ use crate::program::answers::Thing;
 use crate::program::build_side::{Build, BuildForm, KeyForm};
 use crate::program::failure::{Failure, flagged};
 use crate::program::given::Given;
-use crate::program::kept_ptx::{Generated, keep_ptx};
+use crate::program::kept_ptx::Generated;
 use crate::program::lower::{Piece, column_spec};
 use crate::program::part::Part;
 use crate::program::run::Run;
@@ -193,7 +193,7 @@ impl Building<'_> {
                 run.tally.lowerings.fetch_add(1, Ordering::Relaxed);
                 let piece = lower_table(join, columns, forms, &spec, &mut run.prepared.tables().definitions)?;
                 let pipeline = run.pipeline(&piece.spec)?;
-                keep_ptx(run, Generated::JoinTable, [&pipeline]);
+                run.keep_ptx(Generated::JoinTable, [&pipeline]);
                 Ok::<_, Failure>((piece, pipeline))
             })?),
         };

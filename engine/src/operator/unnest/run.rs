@@ -29,7 +29,7 @@ use crate::program::contract::SinkRun;
 use crate::program::expansion::running_sums;
 use crate::program::extents::{Extent, ExtentRest};
 use crate::program::failure::Failure;
-use crate::program::kept_ptx::{Generated, keep_ptx};
+use crate::program::kept_ptx::Generated;
 use crate::program::part::{Kept, Part};
 use crate::program::run::Run;
 
@@ -134,7 +134,7 @@ fn with_payload(part: &Part, hits: &Hits, rows: ExtentRows, rest: ExtentRest<'_>
     let extents = [ExtentInput { rows, columns }];
     let spec = fetching(&specs, details).map_err(|error| Failure::trouble(error.to_string()))?;
     let pipeline = run.pipeline(&spec)?;
-    keep_ptx(run, Generated::Unnest, [&pipeline]);
+    run.keep_ptx(Generated::Unnest, [&pipeline]);
     let layout = pipeline.output_layout(&extents);
     let (buffer, promise) = run.output(&layout, true, stream)?;
     let reached = run.reached.all();
