@@ -1,4 +1,4 @@
-//! Devices that serve a sweep, and the judgement over one run on one of them.
+//! Devices of a sweep, and the judgment of one run on one of them.
 //!
 //! ```text
 //!   order a failure ─► query ─► answer · answer and note · error ─► equal to the CPU?  clear?

@@ -1,5 +1,4 @@
-//! Calls of the driver that fail, one after the other, in every query: no run may end in a wrong answer, a leak or a
-//! hang.
+//! Makes each driver call of every query fail in turn: no run may end in a wrong answer, a leak or a hang.
 //!
 //! ```text
 //!   32 queries × 26 kinds of calls × { once │ until something is freed │ for ever │ lost │ late } × every n

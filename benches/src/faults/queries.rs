@@ -1,4 +1,4 @@
-//! The queries of the sweeps: ten of TPC-H, eighteen of our own over its tables, and three with functions of clicks.
+//! The queries of the sweeps: ten of TPC-H, nineteen of our own over its tables, and three with functions of clicks.
 //!
 //! ```text
 //!   aggregates  scalar · few groups · direct · hash · over another aggregate      rows      as read · sorted · windows

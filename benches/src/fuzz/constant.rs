@@ -4,10 +4,10 @@
 //!   SELECT … WHERE (k < ⟨3│17⟩) … LIMIT ⟨5│30⟩      left: the query · right: its twin
 //! ```
 //!
-//! Streams  the first value comes from the query's own stream, so that a seed gives the query that it gave without a
-//!          twin; the second from a stream aside.
-//! Shape    both are written alike: a number for a number, a string for a string; a NULL is in both. So both are of one
-//!          type.
+//! Streams  the first value comes from the query's own stream, so that a seed yields the same query with and without a
+//!          twin; the second value comes from a separate stream.
+//! Shape    both values have the same form: a number for a number, a string for a string, NULL for NULL. So both have
+//!          one type.
 //! Tests    most random constants change no answer; a query that gets a twin gets one more test in WHERE,
 //!          [`Query::tested`], or several of one column: lists that overlap, equal constants, contradictions,
 //!          conditions that fold.

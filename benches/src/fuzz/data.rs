@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Same   a table is a function of the seed and its number of rows.
-//! Grows  the texts of `grow` and `uniq` go on changing with the row number: every extent, however small, brings new
+//! Grows  the texts of `grow` and `uniq` keep changing with the row number: every extent, however small, has new
 //!        values, some of which sort before all earlier ones. So dictionaries grow and ranks move.
 //! Shapes differ by table, so that under one variant one table is a single extent and another one many.
 //! NaN    of both signs and with payloads, and both zeros, in all tables: in Parquet files with bounds of floats, and
@@ -107,7 +107,7 @@ pub const COLUMNS: [(&str, Ty); 53] = [
     ("tz_b", Ty::Time(6, Zone::Berlin)),
     ("soon", Ty::Time(3, Zone::None)),
     ("few", Ty::Int(false, 64)),
-    // Last, because Parquet has no such type.
+    // Last, because Parquet lacks this type.
     ("span", Ty::Span(Span::Mixed)),
 ];
 
@@ -116,7 +116,7 @@ pub fn columns_of(table: &str) -> &'static [(&'static str, Ty)] {
     if table.starts_with('p') { &COLUMNS[..COLUMNS.len() - 1] } else { &COLUMNS }
 }
 
-/// `(name, rows, rows per row group)`: a table in memory has no row groups. A smaller one stands before a larger one.
+/// `(name, rows, rows per row group)`: a table in memory has no row groups. Smaller tables precede larger ones.
 pub const TABLES: [(&str, usize, usize); 11] = [
     ("m0", 0, 0),
     ("m1", 1, 0),
@@ -558,7 +558,7 @@ mod tests {
         assert_ne!(text(7), text(8));
     }
 
-    /// Texts that an extent of three rows brings sort before all earlier ones, and after them.
+    /// New texts of an extent of three rows sort before all earlier ones, and after them.
     #[test]
     fn texts_grow_in_every_extent() {
         let batch = table(3, 200);

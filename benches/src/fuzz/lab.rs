@@ -1,4 +1,4 @@
-//! Runs one query on the CPU and on a device, and says whether the device may be believed.
+//! Runs one query on the CPU and on a device, and judges the device's answer.
 //!
 //! ```text
 //!            ┌─► DataFusion alone ──────► answer or error ─┐
@@ -8,18 +8,18 @@
 //! ```
 //!
 //! Devices  each session has a simulated device of its own, with a seed for its schedule. A CUDA device, or one that
-//!          the caller brings, is shared by all sessions and workers: bytes that stay in use are looked for when all
-//!          have ended.
+//!          the caller supplies, is shared by all sessions and workers: leaked bytes are checked for when all have
+//!          ended.
 //!
 //! Errors   where DataFusion fails, the device fails too. One freedom: DataFusion says nothing about which rows and
 //!          which expressions it evaluates when a WHERE, a FILTER, a CASE, a LIMIT or another operand makes some of
-//!          them unneeded, so there the device may answer where DataFusion fails. Seldom it is the other way round:
-//!          DataFusion never asks for one side of a join whose other side has no rows, and the device has run it
-//!          already. Both are counted. A failure that is the device's own is a difference.
+//!          them unneeded, so there the device may answer where DataFusion fails. Rarely the reverse holds:
+//!          DataFusion never polls one side of a join whose other side has no rows, and the device has already run
+//!          it. Both are counted. A failure of the device itself is a difference.
 //! Pairs    a query may have a twin with other constants ([`Trial::pair`]); the two run in turn, each against its own
 //!          answer.
-//! Tables   a query may be made a table of ([`Trial::made`]), after it has run: the table takes over what that run has
-//!          found.
+//! Tables   a query may be made a table of ([`Trial::made`]), after it has run: creating the table reuses the
+//!          findings of that run.
 //! Alarms   a finding of the simulated device, bytes of the pool that stay in use, a hang and a panic are differences,
 //!          a panic of DataFusion itself and one on both sides too: the generator avoids the forms that DataFusion
 //!          panics over.
@@ -73,7 +73,7 @@ pub struct Variant {
     pub memory_resource: Strategy,
     /// Whether columns stay on the device.
     pub cache: Cache,
-    /// Bytes that they may take; 0 for a share of the device's.
+    /// Maximum bytes of stored columns; 0 for a share of the device's.
     pub cache_bytes: usize,
     /// Every n-th result that a repeated query reuses from earlier runs is falsified; 0 for none.
     pub surprises: usize,
@@ -125,7 +125,7 @@ pub const VARIANTS: [Variant; 13] = [
     checked(Variant { dictionary_values: 3, groups_at_first: 1, ..variant(40, 3, 15, 3) }),
     checked(fed(variant(3, 1, 0, 2))),
     Variant { deterministic_floats: true, ..variant(16, 4, 16, 1) },
-    // Columns leave for others all the time.
+    // The cache is so small that columns evict each other constantly.
     Variant { memory_resource: Strategy::Caching, cache_bytes: 16 << 10, ..variant(64, 2, 17, 3) },
     Variant { partitioned: true, memory_resource: Strategy::Arena, ..variant(3, 3, 18, 4) },
     // Longer tables than m64 are fed, and so are its texts, beside stored ones.
@@ -209,7 +209,7 @@ impl Devices {
         Devices { choice, shared: BTreeMap::from([((0, 0), engine)]) }.share()
     }
 
-    /// Opens what the variants want and is not there.
+    /// Opens the shared devices that the variants need and that are not open yet.
     fn share(mut self) -> Result<Devices> {
         for variant in VARIANTS {
             let key = (variant.memory, variant.dictionary_values);
@@ -296,7 +296,7 @@ pub enum Kind {
     Hang,
     Finding,
     Leak,
-    /// The engine met what it holds to be impossible. The CPU took over, and its answer is right.
+    /// The engine hit an internal error. The CPU took over, and its answer is correct.
     Internal,
 }
 
@@ -463,7 +463,7 @@ impl Lab {
         let expected = run(&self.cpus[variant % self.cpus.len()], &sql, Door::Execute).await;
         let actual = run(session, &sql, Door::Execute).await;
         let mut verdict = compare_runs(query, &sql, &expected, actual);
-        // And again, by a plan that was kept, over columns that were loaded, with what the first run has found.
+        // A second run uses the kept plan, the loaded columns and the first run's findings.
         let stays = VARIANTS[variant % VARIANTS.len()].cache == Cache::Auto;
         if stays && matches!(verdict, Verdict::Same { .. }) {
             verdict = compare_runs(query, &sql, &expected, run(session, &sql, Door::Execute).await);
@@ -471,7 +471,7 @@ impl Lab {
         self.alarmed(verdict, session).await
     }
 
-    /// Runs a query and its twin by turns, and judges each run by DataFusion's answer to the same text.
+    /// Runs a query and its twin alternately, and judges each run by DataFusion's answer to the same text.
     pub async fn judge_pair(&self, query: &Query, variant: usize, order: Order) -> Outcome {
         let (cpu, session) = (&self.cpus[variant % self.cpus.len()], &self.devices[variant % self.devices.len()]);
         let twin = query.twin();
@@ -627,7 +627,7 @@ pub(crate) fn note_panics() {
     });
 }
 
-/// The message of a panic with the place where it began, if that was noted.
+/// Message of a panic, with its location if that was recorded.
 fn located(message: &str) -> String {
     let panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
     let place = panics.iter().rev().find(|(words, _)| !words.is_empty() && message.contains(words.as_str()));

@@ -1,5 +1,4 @@
-//! A table that is made of a query takes over what runs of the query have found; what is read of it are the query's
-//! rows.
+//! CREATE TABLE AS reuses the findings of earlier runs of its query; the table must still contain the query's rows.
 //!
 //! ```text
 //!   query ─► CREATE OR REPLACE TABLE made AS query ─► SELECT * FROM made       each by DataFusion's answer to the
@@ -34,8 +33,8 @@ pub(crate) struct Surprises {
     pub usual: usize,
 }
 
-/// Judges a query and two tables made of it, by a session without a device. `is_shared` if others store tables on its
-/// device, too.
+/// Judges a query and two tables created from it against a session without a device. `is_shared` if other sessions
+/// store tables on its device, too.
 pub(crate) async fn judge(
     query: &Query,
     [cpu, session]: [&Millpond; 2],
@@ -85,7 +84,7 @@ async fn set_surprises(session: &Millpond, each: usize) -> Result<(), String> {
     set.map(drop).map_err(|error| error.strip_backtrace())
 }
 
-/// Makes a table of a query, and reads it.
+/// Creates a table from a query, and reads it.
 async fn run_made(session: &Millpond, sql: &str) -> Ran {
     let (session, sql) = (session.clone(), format!("CREATE OR REPLACE TABLE {MADE} AS {sql}"));
     caught(async move {
@@ -103,7 +102,7 @@ async fn run_made(session: &Millpond, sql: &str) -> Ran {
     .await
 }
 
-/// Waits until a session's device stores nothing of the table that was dropped.
+/// Waits until a session's device stores no column of the dropped table.
 async fn forgotten(session: &Millpond) -> Result<(), String> {
     let Some(store) = session.engine().map(|engine| Store::of(engine)) else { return Ok(()) };
     for _ in 0..PATIENCE.as_millis() / 10 {

@@ -1,5 +1,5 @@
-//! Two statements that differ in constants alone, run in turn on one session: whatever is kept of one, the other has
-//! its own answer.
+//! Two statements that differ in constants alone, run alternately on one session: state kept from one must not
+//! change the answer of the other.
 //!
 //! ```text
 //!   A: … k < 3      DataFusion: a        in turn   A B A B        each run against the answer of its own text
@@ -11,8 +11,8 @@
 //!
 //! Kept     plans by text, plans by optimised logical plan (DataFusion's own door), columns, and what earlier runs have
 //!          found.
-//! Verdict  that of the first run that differs; or else the first where one side failed alone; or else that of A. So a
-//!          pair fails on both sides if A does.
+//! Verdict  of the first run that differs; otherwise of the first run where one side alone failed; otherwise of A.
+//!          So a pair fails on both sides if A does.
 
 use millpond_queries::answer::compare;
 
@@ -25,9 +25,9 @@ use crate::runner::is_ordered;
 pub enum Door {
     /// The engine's own: plans are kept by text.
     Execute,
-    /// The same with a text that it has not seen: it has the plan of statements that differ in constants alone.
+    /// A statement with a new text: it has the plan of statements that differ in constants alone.
     Anew,
-    /// DataFusion's: it parses and optimises, and plans are kept by what comes of that.
+    /// DataFusion's: it parses and optimises, and plans are kept by the resulting logical plan.
     Sql,
 }
 
@@ -75,7 +75,7 @@ pub struct Outcome {
     pub apart: bool,
 }
 
-/// A greater one hides smaller ones of the same pair.
+/// Severity of a verdict: the greatest rank of a pair hides the smaller ones.
 fn rank(verdict: &Verdict) -> u8 {
     match verdict {
         Verdict::Same { .. } | Verdict::BothFail { .. } => 0,
@@ -134,7 +134,7 @@ mod tests {
         Ran::Answer(answer, Box::default() as Box<QueryReport>, Operators::new())
     }
 
-    /// A pair on a device that gives what `run` says.
+    /// A pair on a device whose results are those of `run`.
     fn judged(expected: [Ran; 2], order: Order, mut run: impl FnMut(usize, Door) -> Ran) -> Outcome {
         let query = Query::random(1, 1);
         let actual = order.runs().iter().map(|(statement, door)| run(*statement, *door)).collect();

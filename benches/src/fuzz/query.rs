@@ -465,7 +465,7 @@ fn subquery(maker: &mut Maker<'_>) -> Expr {
     };
     let not = if maker.rng.chance(45) { "NOT " } else { "" };
     if maker.rng.chance(50) {
-        // A condition that is no equality now and then: it becomes a join's residual.
+        // Occasionally a condition other than an equality: it becomes a join's residual.
         let residual = match (maker.rng.chance(20), maker.column(Ty::Int(true, 32))) {
             (true, Some(column)) => sql!(ty; " AND (x.k < ", column, ")"),
             _ => sql!(ty; ""),
@@ -481,7 +481,7 @@ fn subquery(maker: &mut Maker<'_>) -> Expr {
     sql!(ty; "(", outside, format!(" {not}IN (SELECT "), inside, format!(" FROM {table} AS x"), filter, "))")
 }
 
-/// A subquery that gives one value: of a whole table, or of the rows that match this one.
+/// A scalar subquery: over a whole table, or over the rows that match the outer row.
 fn scalar(maker: &mut Maker<'_>) -> Expr {
     let table = maker.rng.pick(&INNER);
     let of = maker.rng.pick(&["i32", "n", "d15", "k", "day", "s", "grow", "uniq"]);

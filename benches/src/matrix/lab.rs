@@ -1,4 +1,4 @@
-//! Reads one Parquet file on the CPU and on a device, in every way that the device has, and says where they differ.
+//! Reads one Parquet file on the CPU and on a device, in every way that the device supports, and reports differences.
 //!
 //! ```text
 //!          ┌─► DataFusion alone ─────────────────────────────► rows or error ─┐

@@ -8,7 +8,7 @@
 //!                                                                                    for them must go again
 //! ```
 //!
-//! Oracle   DataFusion alone, over the same tables. Its answers to statements that come again are kept by their text.
+//! Oracle   DataFusion alone, over the same tables. Answers to repeated statements are kept by SQL text.
 //! Equal    as `millpond run --validate cpu` and `cargo fuzz-sql` have it: with tolerances for floats, in order where
 //!          there is one.
 
@@ -50,7 +50,7 @@ pub struct Workload {
     cpu: Millpond,
     /// Held alone by statements that make tables: a query drops what is new in its session when it ends.
     cpu_tables: RwLock<()>,
-    /// By the text.
+    /// Keyed by SQL text.
     known: Mutex<HashMap<String, Expected>>,
 }
 
@@ -64,7 +64,7 @@ enum Of {
 pub struct Statement {
     pub text: String,
     pub query: Query,
-    /// It may stand behind CREATE TABLE AS.
+    /// True if the statement may follow CREATE TABLE AS.
     pub is_single: bool,
     comes_again: bool,
 }
@@ -82,7 +82,7 @@ pub enum Expected {
     Suite(Arc<Result<Outcome, String>>),
 }
 
-/// Random queries that come again, and constants that a suite's queries come again with.
+/// Number of repeated random queries; below, number of repeated sets of constants of a suite's queries.
 const RANDOM_AGAIN: u64 = 64;
 const CONSTANTS_AGAIN: u64 = 3;
 
@@ -130,7 +130,7 @@ impl Workload {
     /// A session on the device over the same tables. Random ones are the same arrays and files in all sessions.
     ///
     /// # Errors
-    /// When it cannot be opened, or a table has gone.
+    /// When it cannot be opened, or a table no longer exists.
     pub async fn session(
         &self,
         options: &MillpondOptions,
@@ -157,7 +157,7 @@ impl Workload {
         Ok(session)
     }
 
-    /// Errors of random queries depend on partitions: the device's session has those of the CPU's.
+    /// Errors of random queries depend on partitions: both sessions use the same number.
     fn config(&self) -> SessionConfig {
         match self.of {
             Of::Random { .. } => lab::config(TARGETS, false),

@@ -1,4 +1,4 @@
-//! Which file of a crate uses which other: paths in code, resolved to the file that defines what they name.
+//! Dependencies between the files of a crate: each path in code is resolved to the file that defines its item.
 //!
 //! ```text
 //!   crate::program::Program   in session.rs       ─► program/mod.rs re-exports it ─► session.rs uses
@@ -9,7 +9,7 @@
 //!
 //! Left out   modules under `#[cfg(test)]`, comments, texts; `mod x;` alone, and a re-export of what the file itself
 //!            does not name.
-//! By hand    a tokenizer and no parser: good for code that the compiler has accepted.
+//! By hand    a tokenizer without a parser: sufficient for code that the compiler has accepted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -30,7 +30,7 @@ pub struct Struct {
     pub fields: Fields,
 }
 
-/// What is known of a crate.
+/// Files of a crate, and their dependencies.
 pub struct Imports {
     /// Every file, and what it uses.
     pub uses: BTreeMap<File, BTreeSet<File>>,
@@ -48,7 +48,7 @@ struct Source {
     /// Items that are defined in the file, modules in braces among them; and its modules that are files.
     items: BTreeSet<String>,
     modules: BTreeSet<String>,
-    /// Names that `use` brings: the path, and whether it is a re-export. A `*` brings all of a module.
+    /// Names that `use` imports: the path, and whether it is a re-export. A `*` imports all of a module.
     names: BTreeMap<String, (Vec<String>, bool)>,
     globs: Vec<Vec<String>>,
     /// Words outside of `use`.
@@ -123,7 +123,7 @@ fn tokens(code: &str) -> Vec<String> {
     tokens
 }
 
-/// Where a raw text that begins at `from` ends.
+/// End of the raw string that begins at `from`.
 fn raw_text(letters: &[char], from: usize) -> Option<usize> {
     let mut i = from + usize::from(letters[from] == 'b') + 1;
     let begin = i;
@@ -405,7 +405,7 @@ impl Imports {
     }
 }
 
-/// The largest set of files of which each uses each other, directly or by way of others.
+/// The largest set of files of which each uses each other, directly or through others.
 pub fn largest_circle(uses: &BTreeMap<File, BTreeSet<File>>) -> BTreeSet<&File> {
     let reach = |from: &File| {
         let mut reached = BTreeSet::new();

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   statement ─┬─ planned before ─► kept plan ─┐
-//!              └─ new ─► plan ─────────────────┴─► batch, batch, … ─► AnswerWriter ─► Output      QueryReport ─► footer
+//!              └─ new ─► plan ─────────────────┴─► batch, batch, … ─► AnswerWriter ─► Output     QueryReport ─► footer
 //! ```
 //!
-//! Files   that hold one answer (-o with csv, tsv, json, parquet, arrow) refuse a second one.
-//! Names   of columns are short where they are expressions ([`names`]).
+//! Files   The formats csv, tsv, json, parquet and arrow hold one answer per file (-o): a second answer is refused.
+//! Names   Columns that are expressions get short names ([`names`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -38,19 +38,19 @@ use crate::unreadable::{planning_error, statement_error};
 use crate::work::Work;
 use crate::written::{self, Redirected};
 
-/// Statements whose column names are kept. A session keeps their plans, which do not have the names.
+/// Maximum number of statements with cached column names. A session caches plans, which do not contain these names.
 const NAMES_KEPT: usize = 1000;
 
-/// How answers look.
+/// Settings for printing answers.
 #[derive(Debug, Clone, Copy)]
 pub struct Look {
     pub format: Format,
     pub fit: Fit,
-    /// The line after each answer.
+    /// Print a line after each answer.
     pub footer: bool,
-    /// Notes, and the progress of long queries.
+    /// Print notes, and the progress of long queries.
     pub notes: bool,
-    /// What is left out is shown by commands of the shell, not by flags.
+    /// Hints about omitted rows and columns mention shell commands instead of flags.
     pub is_shell: bool,
 }
 
@@ -58,7 +58,7 @@ pub struct Look {
 pub struct Runner<'a> {
     session: &'a Millpond,
     pub look: Look,
-    /// Names of columns by the text of a statement.
+    /// Column names by statement text.
     names: RefCell<HashMap<String, Vec<String>>>,
     last: RefCell<Option<QueryReport>>,
     answers: Cell<usize>,
@@ -73,25 +73,25 @@ impl<'a> Runner<'a> {
         self.session
     }
 
-    /// The report of the last query that ended.
+    /// The report of the last finished query.
     pub fn last_report(&self) -> Option<QueryReport> {
         self.last.borrow().clone()
     }
 
-    /// Sets the report of the last query, where others have run since.
+    /// Replaces the last report, after internal queries have overwritten it.
     pub fn set_last_report(&self, report: Option<QueryReport>) {
         *self.last.borrow_mut() = report;
     }
 
-    /// Answers go to another output from here on.
+    /// Starts a new output: the answers that follow are written there.
     pub fn begin_output(&self) {
         self.answers.set(0);
     }
 
-    /// Runs one statement, and records where its time goes if it is EXPLAIN ANALYZE.
+    /// Runs one statement, and records a profile if it is EXPLAIN ANALYZE.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// See [`run`](Self::run).
     pub async fn run_profiled(
         &self,
         statement: &Statement,
@@ -103,10 +103,11 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Runs one statement. The outer error ends the script whatever --keep-going says, the inner one is the statement's own.
+    /// Runs one statement. The outer error ends the script even with --keep-going; the inner one is the statement's
+    /// own.
     ///
     /// # Errors
-    /// The statement's, and exit 2 for an output that it reads or writes.
+    /// The statement's error, and exit 2 if the statement reads or writes the output itself.
     pub async fn run(
         &self,
         statement: &Statement,
@@ -123,7 +124,7 @@ impl<'a> Runner<'a> {
             ))));
         }
         let sql = if shows_tables(&statement.sql) { TABLES } else { &statement.sql };
-        // Whether a kept plan reads the output is not known: its tables are not at hand.
+        // The tables of a kept plan are unknown, so it cannot be checked against the output file.
         let kept = match output.has_path() || trace.is_some() {
             true => None,
             false => match session.kept_plan(sql).await {
@@ -131,7 +132,7 @@ impl<'a> Runner<'a> {
                 Err(error) => return Ok(Err(planning_error(session, statement, &error).await)),
             },
         };
-        // Without the names that it had before, the statement is planned anew.
+        // If the cached column names have been dropped, plan the statement again.
         if let (Some(plan), Some(names)) = (kept, self.kept_names(sql)) {
             tracing::info!("the plan is that of an earlier statement with this text");
             let query =
@@ -143,13 +144,13 @@ impl<'a> Runner<'a> {
             Err(error) => return Ok(Err(planning_error(session, statement, &error).await)),
         };
         let plan = planned.plan();
-        // The answers of the other statements would take the place of what this one reads.
+        // The statement would read a file that this output replaces.
         refuse_own_output(session, statement, plan, output, trace).await?;
         if let (None, true, Some(function)) = (session.engine(), self.look.notes, store_function(plan)) {
             tell(format_args!("note: {function} does nothing here: columns are stored on a device, and there is none"));
         }
         let explains = matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
-        // What would run stands in the answer of EXPLAIN itself.
+        // EXPLAIN's answer already contains the plan.
         let has_footer = !matches!(plan, LogicalPlan::Explain(_));
         let (target, counted, names) = (written(plan), written::words(plan), names::of_answer(plan));
         let (planned, redirected) = match planned.plan() {
@@ -163,7 +164,7 @@ impl<'a> Runner<'a> {
             Ok(plan) => plan,
             Err(error) => return Ok(Err(planning_error(session, statement, &error).await)),
         };
-        // An unbounded plan would never give its footer.
+        // An unbounded plan never ends, so it would never print a footer.
         if plan.boundedness().is_unbounded() {
             let error = DataFusionError::Plan("the query reads an unbounded source and would never end".to_string());
             return Ok(Err(planning_error(session, statement, &error).await));
@@ -194,7 +195,7 @@ impl<'a> Runner<'a> {
     ) -> Result<(), CliError> {
         let (session, look) = (self.session, self.look);
         if query.plan.schema().fields().is_empty() {
-            // SET and DDL did their work while they were planned; a query without columns has only a row count to tell.
+            // SET and DDL take effect during planning; a query without columns has only a row count to print.
             return Ok(());
         }
         let schema = query.schema();
@@ -249,13 +250,13 @@ impl<'a> Runner<'a> {
         if has_footer {
             tell(&report);
         }
-        // A finding is an error, even where the answer is right and the footer is not shown.
+        // A finding is an error even if the answer is correct and the footer is hidden.
         let found = report.findings.join(" | ");
         *self.last.borrow_mut() = Some(report);
         if found.is_empty() { Ok(()) } else { Err(CliError::sql(format!("the simulated device found: {found}"))) }
     }
 
-    /// A file of csv with two headers, or of two JSON arrays, can be read by no reader of either.
+    /// Refuses a second answer in a format that holds one: two CSV headers or two JSON arrays make an unreadable file.
     fn refuse_second_answer(&self, output: &Output) -> Result<(), CliError> {
         let (format, is_file) = (self.look.format, output.has_path());
         let one_answer = match format {
@@ -278,7 +279,7 @@ impl<'a> Runner<'a> {
         )))
     }
 
-    /// Runs a plan that writes rows elsewhere, and counts them.
+    /// Runs a plan that writes its rows elsewhere, and returns their count.
     async fn count(&self, query: Query) -> Result<(usize, Option<Shown>, QueryReport), Unprinted> {
         let mut running = self.session.stream_plan(query.plan)?;
         let progress = Progress::begin(self.session, running.plan(), self.look.notes);
@@ -287,7 +288,7 @@ impl<'a> Runner<'a> {
         Ok((rows, None, running.report().await))
     }
 
-    /// Runs a plan and writes its rows as they come.
+    /// Runs a plan and writes its rows as they arrive.
     async fn print(
         &self,
         query: Query,
@@ -298,7 +299,7 @@ impl<'a> Runner<'a> {
         let mut running = self.session.stream_plan(query.plan)?;
         let progress = Progress::begin(self.session, running.plan(), look.notes);
         let writer = if query.explains { AnswerWriter::of_plans } else { AnswerWriter::new };
-        // A table of Markdown would go on with the next answer, and a row of lines, too.
+        // An empty line separates consecutive Markdown tables, and consecutive `line` answers.
         if matches!(look.format, Format::Markdown | Format::Line) && self.answers.get() > 0 {
             writeln!(output).map_err(ArrowError::from)?;
         }
@@ -328,28 +329,28 @@ impl<'a> Runner<'a> {
 const TABLES: &str = "SELECT table_catalog, table_schema, table_name, table_type FROM information_schema.tables \
                       WHERE table_schema <> 'information_schema' ORDER BY table_catalog, table_schema, table_name";
 
-/// True for SHOW TABLES alone.
+/// True if the statement is plain SHOW TABLES.
 fn shows_tables(sql: &str) -> bool {
     let words = sql.trim().trim_end_matches(';').split_whitespace().map(str::to_ascii_lowercase);
     words.eq(["show", "tables"])
 }
 
-/// A query that is planned.
+/// A planned query.
 struct Query {
     plan: Arc<dyn ExecutionPlan>,
     /// Names of its columns.
     names: Vec<String>,
     explains: bool,
     has_footer: bool,
-    /// The file that it writes.
+    /// The file that the query writes.
     target: Option<String>,
-    /// What becomes of the rows that it counts.
+    /// Description of the counted rows' destination, such as `written to 'x.csv'`.
     counted: Option<String>,
     redirected: Option<Redirected>,
 }
 
 impl Query {
-    /// The columns of the answer under their short names.
+    /// The answer's schema with the short column names.
     fn schema(&self) -> SchemaRef {
         let schema = self.plan.schema();
         if self.names.len() != schema.fields().len() {
@@ -365,12 +366,12 @@ impl Query {
     }
 }
 
-/// True where progress may be drawn.
+/// True if progress may be drawn.
 pub fn shows_progress() -> bool {
     io::stderr().is_terminal()
 }
 
-/// The note about what a table has left out, and what shows it.
+/// A note about the omitted part of a table, and how to show it.
 fn left_out(shown: Shown, is_shell: bool) -> Option<String> {
     let Shown { rows, of_rows, columns, of_columns } = shown;
     let [all_rows, lines] = if is_shell { ["\\rows all", "\\x"] } else { ["--rows all", "--format line"] };
@@ -380,7 +381,7 @@ fn left_out(shown: Shown, is_shell: bool) -> Option<String> {
     (!parts.is_empty()).then(|| format!("the table shows {}", parts.join(" and ")))
 }
 
-/// What a statement writes to: the target of COPY, the table of INSERT.
+/// The target of a writing statement: COPY's path, or INSERT's table.
 fn written(plan: &LogicalPlan) -> Option<String> {
     match plan {
         LogicalPlan::Copy(copy) => Some(millpond::address::path_of(&copy.output_url).display().to_string()),
@@ -390,10 +391,10 @@ fn written(plan: &LogicalPlan) -> Option<String> {
     }
 }
 
-/// Why an answer was not printed, or not whole.
+/// Reason why an answer was not printed, or only in part.
 enum Unprinted {
     Query(DataFusionError),
-    /// Its rows have no such text, or the output takes no more.
+    /// A value cannot be represented in the format, or the output failed.
     Answer(ArrowError),
 }
 
@@ -409,7 +410,7 @@ impl From<ArrowError> for Unprinted {
     }
 }
 
-/// A name that two columns of an answer share.
+/// A name shared by two columns of an answer.
 fn name_of_two(schema: &Schema) -> Option<String> {
     let mut names: Vec<&String> = schema.fields().iter().map(|field| field.name()).collect();
     names.sort_unstable();

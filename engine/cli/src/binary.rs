@@ -1,11 +1,11 @@
-//! Answers as files of Parquet and Arrow, whose bytes go to the output as they come.
+//! Answers as Parquet and Arrow files; the bytes are written to the output as they are produced.
 //!
 //! ```text
-//!   batch ─► writer of the format ─► bytes in memory ─► output      nothing is sought: a pipe takes them as well
+//!   batch ─► writer of the format ─► bytes in memory ─► output      without seeking, so the output may be a pipe
 //! ```
 //!
-//! Parquet  in the layout of `parquet rewrite`. Memory: a row group.
-//! Arrow    the file format (Feather 2), uncompressed. Memory: a batch.
+//! Parquet  The layout of `parquet rewrite`. Memory: one row group.
+//! Arrow    The file format (Feather 2), uncompressed. Memory: one batch.
 
 use std::io::Write;
 
@@ -24,7 +24,7 @@ pub enum BinaryWriter {
 
 impl BinaryWriter {
     /// # Errors
-    /// For a type that Parquet does not have.
+    /// For a type that Parquet does not support.
     pub fn parquet(schema: &SchemaRef) -> Result<Self, ArrowError> {
         let columns = ArrowSchemaConverter::new().convert(schema)?;
         let properties = writer_properties(&columns, Codec::default(), ROW_GROUP_ROWS, &[]).build();
@@ -32,15 +32,15 @@ impl BinaryWriter {
     }
 
     /// # Errors
-    /// For a type that the format does not have.
+    /// For a type that the format does not support.
     pub fn arrow(schema: &Schema) -> Result<Self, ArrowError> {
         Ok(Self::Arrow(Box::new(FileWriter::try_new(Vec::new(), schema)?)))
     }
 
-    /// Takes the next batch.
+    /// Writes the next batch.
     ///
     /// # Errors
-    /// The format's and the output's.
+    /// Errors of the format and of the output.
     pub fn write(&mut self, batch: &RecordBatch, out: &mut dyn Write) -> Result<(), ArrowError> {
         let bytes = match self {
             Self::Parquet(writer) => {
@@ -58,7 +58,7 @@ impl BinaryWriter {
     /// Ends the file.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// See [`write`](Self::write).
     pub fn finish(&mut self, out: &mut dyn Write) -> Result<(), ArrowError> {
         let bytes = match self {
             Self::Parquet(writer) => {

@@ -1,5 +1,5 @@
-//! Rows as csv or tsv, by RFC 4180: a field is in quotes where it has a delimiter, a quote or a line break, and where it is the empty
-//! text, since NULL is a field without anything.
+//! Rows as csv or tsv, by RFC 4180. A field is quoted if it contains a delimiter, a quote or a line break, and if it is
+//! the empty text, because NULL is an empty unquoted field.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -9,10 +9,10 @@ use millpond::datafusion::arrow::datatypes::Schema;
 use millpond::datafusion::arrow::error::ArrowError;
 use millpond::datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 
-/// Writes the names of columns.
+/// Writes the header line.
 ///
 /// # Errors
-/// The output's.
+/// Errors of the output.
 pub fn header(schema: &Schema, delimiter: u8, out: &mut dyn Write) -> Result<(), ArrowError> {
     let mut line = String::new();
     for (at, field) in schema.fields().iter().enumerate() {
@@ -24,7 +24,7 @@ pub fn header(schema: &Schema, delimiter: u8, out: &mut dyn Write) -> Result<(),
 /// Writes the rows of a batch.
 ///
 /// # Errors
-/// Arrow's, for a value without a text form, or the output's.
+/// Arrow's, for a value without a text form, or errors of the output.
 pub fn rows(batch: &RecordBatch, delimiter: u8, out: &mut dyn Write) -> Result<(), ArrowError> {
     let options = FormatOptions::default().with_display_error(false);
     let columns =
@@ -51,7 +51,7 @@ pub fn rows(batch: &RecordBatch, delimiter: u8, out: &mut dyn Write) -> Result<(
     Ok(())
 }
 
-/// Appends a field, which is not the first one of its line unless `at` is 0; `None` is NULL.
+/// Appends a field; `None` is NULL. A delimiter precedes it unless `at` is 0.
 fn push(line: &mut String, at: usize, text: Option<&str>, delimiter: u8) {
     if at > 0 {
         line.push(char::from(delimiter));

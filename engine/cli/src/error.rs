@@ -1,4 +1,4 @@
-//! What ends a command early: a message for people, a caret where the SQL is wrong, and the exit code.
+//! Errors of the command line: a message, a caret at the position in the SQL, and the exit code.
 //!
 //! ```text
 //!   error: column 'prise' not found
@@ -32,12 +32,12 @@ pub enum Exit {
     Terminated = 143,
 }
 
-/// Prints a line on standard error. A reader that is missing there ends nothing.
+/// Prints a line on standard error. Write errors are ignored.
 pub fn tell(line: impl Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// Prints an error, its first word in red on a terminal.
+/// Prints an error; its first word is red on a terminal.
 pub fn tell_error(error: &CliError) {
     if error.message.is_empty() {
         return;
@@ -51,7 +51,7 @@ pub fn tell_error(error: &CliError) {
 #[derive(Debug)]
 pub struct CliError {
     pub exit: Exit,
-    /// What is printed after "error: "; may have several lines.
+    /// The text printed after "error: "; may have several lines.
     pub message: String,
 }
 
@@ -68,7 +68,7 @@ impl CliError {
         Self { exit: Exit::Sql, message: message.into() }
     }
 
-    /// Whoever read the answer has gone. No error of ours, and no reason to go on.
+    /// The reader of the output has closed it. Not reported as an error; the program just stops.
     pub fn reader_gone() -> Self {
         Self { exit: Exit::Ok, message: String::new() }
     }
@@ -83,7 +83,7 @@ impl CliError {
         Self { exit: ending.exit(), message: ending.word().to_string() }
     }
 
-    /// A statement's error, with a caret when the place is known.
+    /// A statement's error, with a caret if the position is known.
     pub fn statement(error: &DataFusionError, statement: &Statement) -> Self {
         let mut message = plain_message(error);
         if let Some(diagnostic) = error.diagnostic() {
@@ -108,7 +108,8 @@ impl CliError {
         Self { exit: exit_of(error), message }
     }
 
-    /// The error of a statement that could not write to `target`: DataFusion's words for a full disk are about itself.
+    /// The error of a statement that failed to write `target`, because DataFusion's message for a full disk is
+    /// misleading.
     pub fn writing(self, target: &str) -> Option<Self> {
         const DISK: &str = "Unable to copy data to file: ";
         let reason = match self.message.split_once(DISK) {
@@ -121,11 +122,11 @@ impl CliError {
         Some(Self::file(format!("cannot write '{target}': {reason}")))
     }
 
-    /// What a panic of the command line itself was about.
+    /// The error for a panic of the command line itself.
     pub fn panicked(payload: &(dyn std::any::Any + Send)) -> Self {
         let error = millpond::panics::panicked(payload);
         let millpond::EngineError::Panicked { message, .. } = &error else { return error.into() };
-        // Nothing else than a panic can leave `println!`.
+        // `println!` fails only by a panic.
         match message.split_once(": ") {
             Some(("failed printing to stdout", reason)) if reason.contains("Broken pipe") => Self::reader_gone(),
             Some(("failed printing to stdout", reason)) => {
@@ -137,7 +138,7 @@ impl CliError {
         }
     }
 
-    /// A script that the tokenizer cannot read.
+    /// A script that the tokenizer rejects.
     pub fn script(error: &TokenizerError, script: &str) -> Self {
         let whole = Statement { sql: script.to_string(), first_line: 0 };
         let mut message = error.message.clone();
@@ -156,7 +157,7 @@ impl CliError {
         Self { exit: exit_of(error), message }
     }
 
-    /// The message of an error whose file the caller names.
+    /// The message without a file name; the caller adds that.
     pub fn reason(error: &DataFusionError) -> String {
         plain_message(error)
     }
@@ -198,18 +199,19 @@ fn exit_of(error: &DataFusionError) -> Exit {
     }
 }
 
-/// How a store of local files says that a file has no such bytes: the one names the file, the other does not.
+/// Starts of a local store's messages about bytes beyond the end of a file: the first names the file, the second does
+/// not.
 const OUT_OF_RANGE: &str = "Out of range of file ";
 const INVALID_RANGE: &str = "Requested range was invalid";
 
-/// The file that a store names when bytes beyond its end are wanted.
+/// The file named in a store's error about bytes beyond its end.
 pub fn file_of_store(error: &DataFusionError) -> Option<String> {
     let text = error.strip_backtrace();
     let (_, file) = text.split_once(OUT_OF_RANGE)?;
     Some(file.rsplit_once(", expected: ")?.0.to_string())
 }
 
-/// DataFusion's message without the names of the error types around it.
+/// DataFusion's message without the names of the wrapping error types.
 fn plain_message(error: &DataFusionError) -> String {
     if let Some(ours) = millpond::EngineError::find(error) {
         return ours.to_string();
@@ -238,7 +240,7 @@ fn plain_message(error: &DataFusionError) -> String {
     while let Some(inner) = WRAPPERS.iter().find_map(|wrapper| rest.strip_prefix(wrapper)) {
         rest = inner;
     }
-    // Which rule met the trouble, and which types a function of ours refused, is DataFusion's own matter.
+    // Names of analyzer rules, and the types a function rejected, are internal details.
     const ANALYZERS: [&str; 4] = ["as_written", "checked_sums", "type_coercion", "resolve_grouping_function"];
     let is_rule = |words: &str| words.contains("ptimizer rule '") || ANALYZERS.contains(&words);
     if let Some((rule, inner)) = rest.split_once("\ncaused by\n").filter(|(rule, _)| is_rule(rule)) {
@@ -255,7 +257,7 @@ fn plain_message(error: &DataFusionError) -> String {
     parser.unwrap_or(rest).trim().to_string()
 }
 
-/// The columns that there are, where another one was not found.
+/// The valid columns listed by a column-not-found error.
 fn columns_there(error: &DataFusionError) -> &[Column] {
     match not_found(error) {
         Some((_, columns)) => columns,
@@ -269,14 +271,14 @@ fn not_found(error: &DataFusionError) -> Option<(&Column, &[Column])> {
     Some((field.as_ref(), valid_fields.as_slice()))
 }
 
-/// A note of DataFusion's, the column in it with the quotes that SQL wants.
+/// A note of DataFusion, with the column quoted as SQL requires.
 fn as_sql_has_it(note: &str, columns: &[Column]) -> String {
     const NOTE: &str = "possible column ";
     let named = note.strip_prefix(NOTE).and_then(|name| columns.iter().find(|column| column.flat_name() == name));
     named.map_or_else(|| note.to_string(), |column| format!("{NOTE}{}", column.quoted_flat_name()))
 }
 
-/// Where a column differs from what was written in its capitals alone: what to write.
+/// The quoted spelling to use, if the wanted column differs from an existing one only in case.
 fn wants_quotes(error: &DataFusionError) -> Option<String> {
     let (field, columns) = not_found(error)?;
     let is_same = |column: &&Column| column.name != field.name && column.name.eq_ignore_ascii_case(&field.name);
@@ -284,7 +286,7 @@ fn wants_quotes(error: &DataFusionError) -> Option<String> {
     Some(format!("write {name}, with the quotes: without them SQL folds names to lower case"))
 }
 
-/// The place in the text of a parser's error, which ends in "at Line: L, Column: C" or in "found: EOF".
+/// The position in the text of a parser's error, which ends in "at Line: L, Column: C" or in "found: EOF".
 fn parser_place(error: &DataFusionError, sql: &str) -> Option<(u64, u64)> {
     let DataFusionError::SQL(parser, _) = error.find_root() else { return None };
     let text = match parser.as_ref() {
@@ -301,14 +303,14 @@ fn parser_place(error: &DataFusionError, sql: &str) -> Option<(u64, u64)> {
     Some((digits(line)?, digits(column)?))
 }
 
-/// Adds the line that `span` begins on, with carets under it.
+/// Appends the line where `span` begins, with carets below the span.
 fn excerpt(message: &mut String, statement: &Statement, span: Span) {
     let Some(line) = statement.sql.lines().nth((span.start.line as usize).saturating_sub(1)) else { return };
     let label = format!("  line {}: ", statement.first_line + span.start.line);
     let start = (span.start.column as usize).saturating_sub(1);
     let end = if span.end.line == span.start.line { (span.end.column as usize).saturating_sub(1) } else { usize::MAX };
     let width = end.min(line.chars().count()).saturating_sub(start).max(1);
-    // A tab stays a tab, so that the carets stand under their word.
+    // Keep tabs so that the carets align.
     let indent: String = line.chars().take(start).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
     let _ = write!(message, "\n{label}{line}\n{}{indent}{}", " ".repeat(label.len()), "^".repeat(width));
 }

@@ -1,7 +1,7 @@
-//! Writes answers as they come: table, line, csv, tsv, json, ndjson, markdown, parquet, arrow, or nothing.
+//! Writes answers incrementally: table, line, csv, tsv, json, ndjson, markdown, parquet, arrow, or nothing.
 //!
 //! ```text
-//!   batch ─► AnswerWriter ─► bytes on the output      a table holds its first rows until `due`, to know its widths
+//!   batch ─► AnswerWriter ─► bytes on the output      a table holds its first rows until `due`, to compute widths
 //!
 //!   line        n = 1      markdown  | n | s |
 //!               s = a                | ---: | --- |
@@ -10,14 +10,15 @@
 //!               …
 //! ```
 //!
-//! Empty    an answer without rows still has its header (table, csv, tsv, markdown) or is `[]` (json).
-//! NULL     is an empty field in csv and tsv, where the empty text is `""`; `null` in json, `NULL` elsewhere; the text NULL is
-//!          `'NULL'` there.
-//! NaN      and infinities are `null` in json, which has no such numbers.
-//! Nested   values are JSON: in json and ndjson as they are, in csv as the text of a field.
-//! Plans    of EXPLAIN are text where people read them (table, line, csv, tsv, markdown), and rows in json, ndjson, parquet and arrow.
-//! Errors   in mid-stream leave what was written: a json answer then has no `]`.
-//! Memory   one batch, and the first rows of a table; of parquet a row group.
+//! Empty    An answer without rows has its header (table, csv, tsv, markdown) or is `[]` (json).
+//! NULL     An empty field in csv and tsv, where the empty text is `""`; `null` in json; `NULL` elsewhere, where the
+//!          text NULL is `'NULL'`.
+//! NaN      NaN and infinities are `null` in json, which cannot represent them.
+//! Nested   JSON: as values in json and ndjson, as the text of a field in csv.
+//! Plans    EXPLAIN prints text in formats for people (table, line, csv, tsv, markdown), and rows in json, ndjson,
+//!          parquet and arrow.
+//! Errors   An error in mid-stream keeps the output so far: a json answer then lacks its `]`.
+//! Memory   One batch, and the first rows of a table; for parquet one row group.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -36,14 +37,14 @@ use crate::nested::{as_texts, with_text_keys};
 use crate::plans::PlanWriter;
 use crate::table::{Fit, Shown, TableWriter, for_each_row, visible};
 
-/// How long a table waits after its first row for more that make its widths.
+/// Time after its first row that a table waits for more rows before it fixes its widths.
 pub const TIME_OF_WIDTHS: Duration = Duration::from_millis(100);
 
-/// How an answer looks.
+/// The format of an answer.
 enum Form {
     Table(TableWriter),
     Plans(PlanWriter),
-    /// With what stands between two fields.
+    /// With its delimiter.
     Csv(u8),
     Json,
     Ndjson,
@@ -58,7 +59,7 @@ pub struct AnswerWriter<'a> {
     out: &'a mut dyn Write,
     form: Form,
     schema: SchemaRef,
-    /// The time, which tests make up.
+    /// The clock; tests replace it.
     now: fn() -> Instant,
     due: Option<Instant>,
     rows_written: bool,
@@ -66,10 +67,10 @@ pub struct AnswerWriter<'a> {
 }
 
 impl<'a> AnswerWriter<'a> {
-    /// A writer of `format`, which is no longer `auto`; a table shows what `fit` says.
+    /// Makes a writer for `format`, which must not be `auto`; `fit` limits a table.
     ///
     /// # Errors
-    /// Arrow's, for a type that parquet or arrow do not have.
+    /// Arrow's, for a type that parquet or arrow does not support.
     pub fn new(
         out: &'a mut dyn Write,
         format: Format,
@@ -92,10 +93,10 @@ impl<'a> AnswerWriter<'a> {
         Ok(Self { out, form, schema, now, due: None, rows_written: false, num_rows: 0 })
     }
 
-    /// The same, for an answer of EXPLAIN: rows of a kind and a plan.
+    /// Makes a writer for an answer of EXPLAIN: rows of a kind and a plan.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// See [`new`](Self::new).
     pub fn of_plans(
         out: &'a mut dyn Write,
         format: Format,
@@ -110,10 +111,10 @@ impl<'a> AnswerWriter<'a> {
         Ok(writer)
     }
 
-    /// Takes the next batch.
+    /// Writes the next batch.
     ///
     /// # Errors
-    /// Arrow's, for a type without a text form, or the output's.
+    /// Arrow's, for a type without a text form, or errors of the output.
     pub fn write(&mut self, batch: RecordBatch) -> Result<(), ArrowError> {
         if batch.num_rows() == 0 {
             return Ok(());
@@ -152,15 +153,15 @@ impl<'a> AnswerWriter<'a> {
         Ok(self.out.flush()?)
     }
 
-    /// When rows that are held must be written although no more have come.
+    /// The time at which held rows must be written even if no more have arrived.
     pub fn due(&self) -> Option<Instant> {
         self.due.filter(|_| matches!(&self.form, Form::Table(table) if !table.is_drawing()))
     }
 
-    /// Writes the rows that are held.
+    /// Writes the held rows.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// See [`write`](Self::write).
     pub fn write_held(&mut self) -> Result<(), ArrowError> {
         if let Form::Table(table) = &mut self.form {
             table.draw_held(self.out)?;
@@ -169,7 +170,7 @@ impl<'a> AnswerWriter<'a> {
     }
 
     fn write_csv(&mut self, batch: &RecordBatch, delimiter: u8) -> Result<(), ArrowError> {
-        // What has no text is refused before anything is written.
+        // Reject values without a text form before anything is written.
         let texts = as_texts(batch)?;
         if !std::mem::replace(&mut self.rows_written, true) {
             delimited::header(&texts.schema(), delimiter, self.out)?;
@@ -177,7 +178,7 @@ impl<'a> AnswerWriter<'a> {
         delimited::rows(&texts, delimiter, self.out)
     }
 
-    /// A line for each value, with an empty one between two rows.
+    /// Writes one line per value, with an empty line between rows.
     fn write_lines(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
         let names: Vec<String> = self.names().collect();
         let width = names.iter().map(|name| name.width()).max().unwrap_or(0);
@@ -186,7 +187,7 @@ impl<'a> AnswerWriter<'a> {
                 writeln!(self.out)?;
             }
             for (name, cell) in names.iter().zip(cells) {
-                // Lines of a value stand below its first one.
+                // Indent further lines of a value below its first one.
                 let cell = cell.replace('\n', &format!("\n{:1$}", "", width + 3));
                 writeln!(self.out, "{:1$}{name} = {cell}", "", width - name.width())?;
             }
@@ -205,7 +206,7 @@ impl<'a> AnswerWriter<'a> {
         for_each_row(batch, &all(batch), |cells| markdown_row(cells, self.out))
     }
 
-    /// The names of columns, on one line each.
+    /// The column names, each on one line.
     fn names(&self) -> impl Iterator<Item = String> {
         self.schema.fields().iter().map(|field| visible(field.name().replace('\n', "\\n")))
     }
@@ -215,7 +216,7 @@ impl<'a> AnswerWriter<'a> {
         let mut writer = JsonBuilder::new().with_explicit_nulls(true).build::<_, JsonArray>(&mut array);
         writer.write(&with_text_keys(batch)?)?;
         writer.finish()?;
-        // Each batch is an array of its own; their rows become one.
+        // Each batch is a separate array; strip the brackets to merge their rows.
         let rows = array.strip_prefix(b"[").and_then(|rows| rows.strip_suffix(b"]"));
         let rows = rows.ok_or_else(|| ArrowError::JsonError("rows without brackets".to_string()))?;
         let before = if std::mem::replace(&mut self.rows_written, true) { b"," } else { b"[" };
@@ -223,10 +224,10 @@ impl<'a> AnswerWriter<'a> {
         Ok(self.out.write_all(rows)?)
     }
 
-    /// Ends the answer, and tells how much of it a table shows.
+    /// Ends the answer. Returns the number of rows, and for a table the part that is shown.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// See [`write`](Self::write).
     pub fn finish(mut self) -> Result<(usize, Option<Shown>), ArrowError> {
         let mut shown = None;
         match &mut self.form {
@@ -248,7 +249,7 @@ impl<'a> AnswerWriter<'a> {
     }
 }
 
-/// The places of all columns.
+/// The indices of all columns.
 fn all(batch: &RecordBatch) -> Vec<usize> {
     (0..batch.num_columns()).collect()
 }
@@ -397,7 +398,7 @@ mod tests {
         writer.write(rows(10)).expect("written");
         assert_eq!(writer.due(), None);
         drop(writer);
-        // The top of the table, and 30 rows.
+        // The table's header lines, and 30 rows.
         assert_eq!(String::from_utf8(out).expect("text").lines().count(), 4 + 30);
     }
 
@@ -426,7 +427,7 @@ mod tests {
             let mut writer =
                 AnswerWriter::new(&mut out, format, Fit::default(), rows(1).schema(), clock).expect("a writer");
             writer.write(rows(2)).expect("written");
-            // Nothing ends the answer: an error has come instead.
+            // The answer is not finished, as after an error.
             drop(writer);
             assert_eq!(String::from_utf8(out).expect("text"), text);
         }

@@ -2,14 +2,16 @@
 //!
 //! ```text
 //!   gen tpch      DIR/lineitem.parquet …                                              and DIR/millpond.json,
-//!   gen gpu-bdb   DIR/store_sales/part-00000.parquet …      a folder per table        which says with what
+//!   gen gpu-bdb   DIR/store_sales/part-00000.parquet …      a folder per table        which records the settings
 //! ```
 //!
-//! Prints    one line per file; a bar with the time that is left while it works, on a terminal.
-//! Mixed     tables of two scales, seeds or types in one folder are refused, unless --force is set ([`crate::manifest`]).
-//! Files     that exist are replaced, by the rules of `-o`: links followed, modes kept, read-only ones refused before the work.
-//! Errors    exit 2 for an unknown suite or table, an unusable scale, or an option of another suite; 4 for files.
-//! Ctrl-C    ends it with exit 130: finished files stay, half-written ones go.
+//! Prints    One line per file; on a terminal also a bar with the remaining time.
+//! Mixed     Tables of different scales, seeds or types in one folder are refused unless --force is set
+//!           ([`crate::manifest`]).
+//! Files     Existing files are replaced, by the rules of `-o`: links followed, modes kept, read-only files refused
+//!           before the work.
+//! Errors    Exit 2 for an unknown suite or table, an unusable scale, or an option of another suite; 4 for files.
+//! Ctrl-C    Ends it with exit 130: finished files stay, unfinished ones are removed.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -25,10 +27,11 @@ use crate::manifest::Manifest;
 use crate::places::Places;
 use crate::query::bytes;
 
-/// Generates and prints one line per file.
+/// Generates the tables and prints one line per file.
 ///
 /// # Errors
-/// Exit 2 for an unknown suite or table, an unusable scale or option, 4 when a file cannot be written, 130 when interrupted.
+/// Exit 2 for an unknown suite or table, an unusable scale or option; 4 if a file cannot be written; 130 if
+/// interrupted.
 pub fn run(args: &GenArgs, quiet: bool) -> Result<(), CliError> {
     let stop = Interrupts::listen()?.flag();
     let files = match args.suite.as_str() {
@@ -124,7 +127,7 @@ fn run_gpu_bdb(args: &GenArgs, quiet: bool, stop: Arc<AtomicBool>) -> Result<Vec
     Ok(files)
 }
 
-/// The tables that were asked for, each once.
+/// The requested tables, without duplicates.
 fn tables<T: PartialEq>(args: &GenArgs, named: impl Fn(&str) -> Result<T, DataError>) -> Result<Vec<T>, CliError> {
     let mut tables = Vec::with_capacity(args.tables.len());
     for name in &args.tables {
@@ -152,7 +155,7 @@ fn codec_name(codec: Codec) -> &'static str {
     }
 }
 
-/// A bar over `total` rows with the time that is left; hidden when quiet or not on a terminal.
+/// A bar over `total` rows with the remaining time; hidden when quiet or not on a terminal.
 fn bar(total: u64, quiet: bool) -> ProgressBar {
     let show = !quiet && std::io::stderr().is_terminal();
     let target = if show { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };

@@ -1,4 +1,4 @@
-//! `millpond info`: what this binary is made of, which devices it sees, and why there is no GPU.
+//! `millpond info`: the build of this binary, the devices it finds, and why it finds no GPU.
 //!
 //! ```text
 //!   millpond 0.1.0 (commit 3dab2ef9a, DataFusion 55.2.0, features: none)
@@ -17,10 +17,10 @@ use crate::error::{CliError, Exit};
 use crate::query::bytes;
 use crate::{session, version};
 
-/// Prints the devices. Asking for a device by `--device` shows that one alone.
+/// Prints the devices; with `--device` only that one.
 ///
 /// # Errors
-/// Exit 2 for a device that is no device's name, and for an option that is wrong.
+/// Exit 2 for an unknown device name, and for a wrong option.
 pub fn run(args: &InfoArgs, session: &SessionArgs) -> Result<Exit, CliError> {
     let choices = match &session.device {
         Some(text) => {
@@ -87,7 +87,7 @@ pub fn run(args: &InfoArgs, session: &SessionArgs) -> Result<Exit, CliError> {
     Ok(Exit::Ok)
 }
 
-/// A device that opened, with the options that are set.
+/// An opened device, with the options that are set.
 struct Found {
     description: String,
     memory_resource: Option<&'static str>,
@@ -109,7 +109,7 @@ impl Found {
     }
 }
 
-/// Where assembled kernels are kept for later processes.
+/// The location of the cache of assembled kernels.
 fn kernel_cache(session: &SessionArgs) -> Result<String, CliError> {
     let builder = session::builder(session)?;
     Ok(match builder.options().kernel_cache.as_str() {
@@ -121,7 +121,7 @@ fn kernel_cache(session: &SessionArgs) -> Result<String, CliError> {
 }
 
 /// # Errors
-/// An option that is wrong, which no device can help.
+/// For a wrong option, regardless of the device.
 fn look(choice: DeviceChoice, session: &SessionArgs) -> Result<Result<Found, String>, CliError> {
     if choice == DeviceChoice::Cpu {
         let description = "queries run on the CPU by DataFusion alone".to_string();

@@ -1,17 +1,18 @@
-//! Signals that end the program: Ctrl-C, SIGTERM, SIGHUP. The first ends what is running; the second, or ten seconds, ends the process.
+//! Signals that end the program: Ctrl-C, SIGTERM, SIGHUP. The first one ends the current work; a second one, or ten
+//! seconds, ends the process.
 //!
 //! ```text
-//!   signal ─► a thread of its own ─► counter ─► a statement that is awaited
-//!                                └─► flag ─► work that is busy and looks at it
+//!   signal ─► listener thread ─► counter ─► an awaited statement
+//!                             └─► flag ─► busy work that polls it
 //! ```
 //!
-//! The listener has its own thread because a busy query may keep every worker from looking at signals.
+//! The listener has its own thread because a busy query may keep all workers from polling signals.
 //!
-//! Shell     stays: Ctrl-C ends the statement that runs, a second one before that has ended the process. With no statement, and while a
-//!           pager has the terminal, it does nothing.
-//! Exit      130, 143 or 129, as a shell has it for a process that the signal ended.
-//! Ignored   a SIGTERM or SIGHUP that the process was started to ignore (nohup) stays ignored.
-//! Files     that were begun are gone at the end, after a second signal, too.
+//! Shell     Keeps running: Ctrl-C ends the current statement; a second one before the statement has ended exits the
+//!           process. Without a statement, and while a pager has the terminal, Ctrl-C does nothing.
+//! Exit      130, 143 or 129: a shell's exit codes for a process ended by that signal.
+//! Ignored   If the process was started with SIGTERM or SIGHUP ignored (nohup), the signal stays ignored.
+//! Files     Unfinished files are removed at the end, also after a second signal.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +28,7 @@ use tokio::sync::watch;
 use crate::error::{CliError, Exit};
 use crate::{leave, output, pager, unfinished};
 
-/// A signal that asks the program to end.
+/// A signal that requests the program to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     Interrupt,
@@ -35,16 +36,16 @@ pub enum Ending {
     HangUp,
 }
 
-/// The longest time from the first signal to the end of the process.
+/// Maximum time from the first signal to the end of the process.
 const LONGEST_END: Duration = Duration::from_secs(10);
 
-/// The first one that came.
+/// The first signal received.
 static FIRST: OnceLock<Ending> = OnceLock::new();
 
 impl Ending {
     const ALL: [Ending; 3] = [Ending::Interrupt, Ending::Terminate, Ending::HangUp];
 
-    /// The signal that the program is ending by; Ctrl-C if none has come.
+    /// The first signal received; Ctrl-C if there was none.
     pub fn first() -> Self {
         FIRST.get().copied().unwrap_or(Ending::Interrupt)
     }
@@ -57,7 +58,7 @@ impl Ending {
         }
     }
 
-    /// What has happened to what was running.
+    /// Word for the interrupted work's state, for messages.
     pub fn word(self) -> &'static str {
         match self {
             Ending::Interrupt => "interrupted",
@@ -74,21 +75,21 @@ impl Ending {
         }
     }
 
-    /// True where the process was started to ignore it. A shell ignores Ctrl-C for what it starts in the background, and a Ctrl-C
-    /// that is sent there is meant: it counts.
+    /// True if the process was started with this signal ignored. Ctrl-C is never ignored: shells start background jobs
+    /// with it ignored, but a Ctrl-C sent there is intended.
     fn is_ignored(self, ignored: u64) -> bool {
         self != Ending::Interrupt && ignored & (1 << (self.kind().as_raw_value() - 1)) != 0
     }
 }
 
-/// The signals that this process ignores, one bit each from the lowest on, as the system tells them; none where it does not.
+/// The process's mask of ignored signals, lowest signal in the lowest bit; 0 if the system does not report it.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// Tells how often a signal has asked the program to end.
+/// Counts the signals received.
 #[derive(Debug, Clone)]
 pub struct Interrupts {
     count: watch::Receiver<u32>,
@@ -96,12 +97,12 @@ pub struct Interrupts {
     shell: Option<Arc<ShellWork>>,
 }
 
-/// The statement that a shell runs.
+/// The current statement of a shell.
 #[derive(Debug, Default)]
 struct ShellWork {
     runs: AtomicBool,
     is_cancelled: AtomicBool,
-    /// Files that COPY had begun when the statement was cancelled.
+    /// Unfinished files of COPY at the time the statement was cancelled.
     begun: Mutex<Vec<PathBuf>>,
 }
 
@@ -117,7 +118,7 @@ impl ShellWork {
         unfinished::remove(begun.into_iter());
     }
 
-    /// Takes a Ctrl-C. Returns whether the statement is to be cancelled now.
+    /// Handles a Ctrl-C. Returns whether the statement must be cancelled now.
     fn interrupt(&self) -> bool {
         if pager::runs() || !self.runs.load(Ordering::Relaxed) {
             return false;
@@ -131,18 +132,18 @@ impl ShellWork {
 }
 
 impl Interrupts {
-    /// Starts to listen: from its return on, none of the signals ends the process by itself.
+    /// Starts to listen. After it returns, none of these signals ends the process by default.
     ///
     /// # Errors
-    /// If the system gives no thread or no signal handler.
+    /// If the thread or a signal handler cannot be created.
     pub fn listen() -> Result<Self, CliError> {
         Self::listening(None)
     }
 
-    /// The same for a shell, which Ctrl-C does not end.
+    /// Starts to listen for a shell, which Ctrl-C does not end.
     ///
     /// # Errors
-    /// As [`listen`](Self::listen).
+    /// See [`listen`](Self::listen).
     pub fn listen_in_shell() -> Result<Self, CliError> {
         Self::listening(Some(Arc::default()))
     }
@@ -154,7 +155,7 @@ impl Interrupts {
         unfinished::leave_inherited_alone();
         let ignored = ignored();
         let mut signals = SelectAll::new();
-        // The handlers are installed here, before the thread runs.
+        // Install the handlers here, before the thread runs.
         let entered = runtime.enter();
         for ending in Ending::ALL.into_iter().filter(|ending| !ending.is_ignored(ignored)) {
             let one = signal(ending.kind()).map_err(|error| cannot(&error))?;
@@ -175,17 +176,18 @@ impl Interrupts {
                                 sender.send_modify(|count| *count += 1);
                             }
                         }
-                        // At the prompt nothing has to end first.
+                        // At the prompt there is no work to end first.
                         Some(work) if !work.runs.load(Ordering::Relaxed) => leave::at_once(ending.exit()),
                         _ => break ending,
                     }
                 };
                 let _ = FIRST.set(ending);
-                // COPY's files may be closed and left behind once its tasks are dropped.
+                // Dropped tasks may close COPY's files without removing them.
                 output::remove_at_end(unfinished::files());
                 raised.store(true, Ordering::Relaxed);
                 sender.send_modify(|count| *count += 1);
-                // Another signal, or work that looks at none: a statement that is planned for long, a pipe without a reader.
+                // Ends after another signal, or when work ignores the flag, such as long planning or a pipe without a
+                // reader.
                 let _ = tokio::time::timeout(LONGEST_END, signals.next()).await;
                 leave::at_once(ending.exit());
             });
@@ -194,15 +196,15 @@ impl Interrupts {
         Ok(Self { count, flag, shell })
     }
 
-    /// Is true once a signal has come.
+    /// A flag that becomes true when a signal is received.
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.flag)
     }
 
-    /// Runs `work` until it ends or a signal comes, which drops it.
+    /// Runs `work` until it ends or a signal is received, which drops it.
     ///
     /// # Errors
-    /// Those of `work`, and the exit code of the signal.
+    /// Errors of `work`, and the exit code of the signal.
     pub async fn or_interrupted<T>(&self, work: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
         let mut count = self.count.clone();
         if let Some(shell) = &self.shell {
@@ -222,10 +224,10 @@ impl Interrupts {
         ended
     }
 
-    /// Runs `work` on a thread of its own, because it may wait for another process, until it ends or a signal comes.
+    /// Runs `work`, which may wait for another process, on a separate thread until it ends or a signal is received.
     ///
     /// # Errors
-    /// As [`or_interrupted`](Self::or_interrupted).
+    /// See [`or_interrupted`](Self::or_interrupted).
     pub async fn or_waiting<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, CliError> + Send + 'static,

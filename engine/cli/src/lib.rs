@@ -5,10 +5,10 @@
 //!   millpond info, selftest       devices               millpond run    a suite, with counts
 //!   millpond mem bench, replay    device memory         millpond parquet check, measure, rewrite    files
 //!   millpond qualify              plans, without a GPU
-//!   millpond soak                 many sessions, for long         millpond man, completions    for packages
+//!   millpond soak                 many concurrent sessions      millpond man, completions    for packages
 //! ```
 //!
-//! Standard output carries data alone; notes, errors and footers go to standard error.
+//! Standard output carries only data; notes, errors and footers are written to standard error.
 
 #![forbid(unsafe_code)]
 
@@ -64,15 +64,15 @@ use clap::{CommandFactory, FromArgMatches};
 use crate::args::{Cli, Command};
 use crate::error::{CliError, Exit, tell, tell_error};
 
-/// Arenas of the C library's malloc, which the driver's compiler alone uses here.
+/// Number of malloc arenas of the C library; here only the driver's compiler uses them.
 const MALLOC_ARENAS: u16 = 4;
 
-/// Runs the program with these arguments, of which the first is its name, and ends the process.
+/// Runs the program with these arguments (the first is its name), and ends the process.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ! {
     millpond_memory::driver::cuda::limit_malloc_arenas(MALLOC_ARENAS);
     let cli = parsed(arguments);
     log::to_stderr(&cli.session);
-    // A panic is an error with a message and an exit code; -v and RUST_BACKTRACE say more.
+    // A panic is reported as an error with a message and an exit code; -v and RUST_BACKTRACE add details.
     millpond::panics::note_panics();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -94,7 +94,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ! {
     leave::in_order(exit)
 }
 
-/// The command line, whose `--version` says what the program is built from.
+/// The command line; its `--version` lists what the program is built from.
 fn command() -> clap::Command {
     options::shown_where_used(Cli::command().version(version::line()))
 }
@@ -137,7 +137,7 @@ async fn dispatch(cli: &Cli) -> Result<Exit, CliError> {
     }
 }
 
-/// True when neither a flag nor standard input can hold a statement.
+/// True if neither a flag nor standard input can provide a statement.
 fn is_idle(cli: &Cli) -> bool {
     let query = &cli.query;
     cli.text.is_none() && query.scripts.is_empty() && std::io::stdin().is_terminal()

@@ -6,7 +6,7 @@
 //!   -vv debug     ─► debug: millpond::session: planned by template 3f
 //! ```
 //!
-//! Others  crates that are not Millpond's log warnings only; RUST_LOG replaces the choice.
+//! Others  Other crates log only warnings, and DataFusion only errors without `-vv`; RUST_LOG overrides the filter.
 
 use std::fmt::{self, Write as _};
 
@@ -34,7 +34,7 @@ fn filter(args: &SessionArgs) -> &'static str {
     }
 }
 
-/// A line for each event: a word for its level, its message, its fields.
+/// Formats each event as a line: a word for its level, its message, its fields.
 struct Lines;
 
 impl<S, N> FormatEvent<S, N> for Lines

@@ -1,4 +1,4 @@
-//! The program `millpond`. The wheel has the same one, started by Python.
+//! The program `millpond`. The Python wheel starts the same program.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! `millpond.json`: what the tables of a folder were generated with, beside the tables.
+//! `millpond.json`: the generator settings of a folder's tables, stored beside them.
 //!
 //! ```text
 //!   gen tpch --scale 0.01 --out DIR ─► DIR/lineitem.parquet … and DIR/millpond.json      --tables adds to both
@@ -6,7 +6,8 @@
 //!   run tpch --data DIR             ─► prints it, and writes its scale into every line of JSON
 //! ```
 //!
-//! Without  one, the files themselves say their scale: by a note in their footers (gpu-bdb), or by their rows (tpch).
+//! Without  a manifest, the scale is read from the files: from a note in their footers (gpu-bdb), or from their row
+//!          counts (tpch).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
@@ -26,24 +27,24 @@ use crate::version::VERSION;
 /// The file's name.
 pub const NAME: &str = "millpond.json";
 
-/// Lines vary by chance: a table of them may have this much more or less than its share.
+/// Maximum relative deviation of lineitem's row count from its scale: the number of lines per order is random.
 const LINES_VARY: f64 = 0.1;
 
-/// What a folder's tables were generated with.
+/// Generator settings of a folder's tables.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Manifest {
     pub suite: String,
     pub scale: f64,
-    /// `None` where a suite has one set of rows for each scale.
+    /// `None` if the suite's rows depend only on the scale.
     pub seed: Option<u64>,
     /// The version of Millpond that wrote them.
     pub version: String,
-    /// Codec, types and whatever else changes files.
+    /// Codec, types and all other options that change files.
     pub options: BTreeMap<String, String>,
     pub tables: BTreeSet<String>,
 }
 
-/// A table that lies in a folder without a manifest.
+/// A table in a folder without a manifest.
 #[derive(Debug, PartialEq)]
 struct Found {
     suite: &'static str,
@@ -68,7 +69,7 @@ impl Manifest {
     /// The manifest of a folder, if it has one.
     ///
     /// # Errors
-    /// Exit 4 for a file of that name that is none.
+    /// Exit 4 for a file of that name that is not a manifest.
     pub fn read(folder: &Path) -> Result<Option<Self>, CliError> {
         let path = folder.join(NAME);
         let text = match fs::read_to_string(&path) {
@@ -112,7 +113,7 @@ impl Manifest {
         format!("{value:#}\n")
     }
 
-    /// Begins to generate into a folder: nothing in it may be of other settings, unless `force` is set.
+    /// Prepares a folder for generating: tables of other settings are refused unless `force` is set.
     ///
     /// # Errors
     /// Exit 4, naming both settings.
@@ -127,7 +128,7 @@ impl Manifest {
                 "{} holds {difference}: name another folder, or replace the tables with --force",
                 folder.display()
             ))),
-            // From here on the old one would be about files that are replaced.
+            // Remove the old manifest: it would describe replaced files.
             (Some(_), _) => match fs::remove_file(folder.join(NAME)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     Err(CliError::file(format!("cannot replace {}: {}", folder.join(NAME).display(), lower(&error))))
@@ -142,17 +143,17 @@ impl Manifest {
         }
     }
 
-    /// Writes the manifest, once the tables are there.
+    /// Writes the manifest, after the tables are complete.
     ///
     /// # Errors
-    /// Exit 4 where it cannot be written.
+    /// Exit 4 if it cannot be written.
     pub fn write(&self, folder: &Path) -> Result<(), CliError> {
         let mut output = Output::open(&folder.join(NAME))?;
         output.write_all(self.text().as_bytes()).map_err(|error| output.failure(&error))?;
         output.commit()
     }
 
-    /// How an older manifest differs in what tables are made of.
+    /// The first setting that differs from an older manifest's, as a message.
     fn difference(&self, old: &Self) -> Option<String> {
         let there = format!("tables of {} at scale {} ({NAME})", old.suite, old.scale);
         if self.suite != old.suite {
@@ -171,7 +172,7 @@ impl Manifest {
             .map(|(name, old, new)| format!("{there}, and {name} {new} is requested where they have {old}"))
     }
 
-    /// Tables of another suite or scale, in a folder without a manifest.
+    /// The first table of another suite or scale in a folder without a manifest, as a message.
     fn strangers(&self, folder: &Path) -> Option<String> {
         let found =
             tables_in(folder, self.scale).into_iter().find(|found| found.suite != self.suite || !found.is_requested)?;
@@ -196,20 +197,20 @@ impl Display for Manifest {
     }
 }
 
-/// The tables of suites that a folder has, as far as they show their scale. `requested` is the scale that they are compared with.
+/// A folder's suite tables whose scale can be derived. `requested` is the scale to compare with.
 fn tables_in(folder: &Path, requested: f64) -> Vec<Found> {
     let tpch = tpch::Table::ALL.into_iter().filter_map(|table| {
         let path = folder.join(format!("{}.parquet", table.name()));
         let rows = footer(&path)?.file_metadata().num_rows() as u64;
         let unit = table.approximate_rows(1.0);
-        // Nations and regions are the same at each scale.
+        // Nations and regions have the same rows at every scale.
         if table.approximate_rows(2.0) == unit {
             return None;
         }
         let wanted = table.approximate_rows(requested);
         let is_requested = match table {
             tpch::Table::Lineitem => (rows as f64 - wanted as f64).abs() <= wanted as f64 * LINES_VARY,
-            // Scales are rounded to rows.
+            // The product of scale and unit is rounded to rows.
             _ => rows.abs_diff(wanted) <= 1,
         };
         Some(Found { suite: "tpch", path, scale: rows as f64 / unit as f64, is_requested })
@@ -224,7 +225,7 @@ fn tables_in(folder: &Path, requested: f64) -> Vec<Found> {
     tpch.chain(gpu_bdb).collect()
 }
 
-/// The footer of a Parquet file; `None` of what is none. A pipe is not opened.
+/// The footer of a Parquet file; `None` for other files. A pipe is not opened.
 fn footer(path: &Path) -> Option<ParquetMetaData> {
     let file = fs::metadata(path).ok().filter(fs::Metadata::is_file).and_then(|_| File::open(path).ok())?;
     SerializedFileReader::new(file).ok().map(|reader| reader.metadata().clone())

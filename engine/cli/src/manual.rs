@@ -1,4 +1,5 @@
-//! `millpond man` and `millpond completions SHELL`: what a package installs beside the program, made of the same command line.
+//! `millpond man` and `millpond completions SHELL`: files that a package installs beside the program, generated from
+//! the command line.
 
 use std::io::{self, Write};
 
@@ -8,7 +9,7 @@ use crate::error::{CliError, Exit};
 /// Prints the man page, in roff.
 ///
 /// # Errors
-/// Exit 4 when standard output takes no more.
+/// Exit 4 if standard output cannot be written.
 pub fn page() -> Result<Exit, CliError> {
     let mut page = Vec::new();
     let rendered = clap_mangen::Man::new(crate::command()).render(&mut page);
@@ -19,7 +20,7 @@ pub fn page() -> Result<Exit, CliError> {
 /// Prints the completions of a shell.
 ///
 /// # Errors
-/// As [`page`].
+/// See [`page`].
 pub fn completions(args: &CompletionsArgs) -> Result<Exit, CliError> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut crate::command(), "millpond", &mut script);

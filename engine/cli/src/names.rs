@@ -1,10 +1,10 @@
-//! Names of the columns of an answer, as people write them: `sum(price)` for DataFusion's `sum(data/sales.parquet.price)`.
+//! Readable column names of an answer: `sum(price)` for DataFusion's `sum(data/sales.parquet.price)`.
 //!
 //! ```text
-//!   logical plan ─► the expression of each column ─ qualifiers dropped ─► SQL ─► its name, if no other column has it
+//!   logical plan ─► the expression of each column ─ qualifiers dropped ─► SQL ─► its name, if it is unique
 //! ```
 //!
-//! A name that the statement gives (`AS n`, a column) stays. Inside the engine columns keep DataFusion's names.
+//! A name from the statement (`AS n`, a column) is kept. Inside the engine, columns keep DataFusion's names.
 
 use millpond::datafusion::common::tree_node::{Transformed, TreeNode};
 use millpond::datafusion::common::{Column, Result};
@@ -12,17 +12,17 @@ use millpond::datafusion::logical_expr::{Expr, LogicalPlan};
 use millpond::datafusion::sql::unparser::Unparser;
 use millpond::datafusion::sql::unparser::dialect::Dialect;
 
-/// The names of the columns that a plan answers.
+/// The column names of a plan's answer.
 pub fn of_answer(plan: &LogicalPlan) -> Vec<String> {
     let fields = plan.schema().fields();
     let names: Vec<String> =
         (0..fields.len()).map(|at| short(plan, at).unwrap_or_else(|| fields[at].name().clone())).collect();
     let is_unique = |name: &String| names.iter().filter(|other| *other == name).count() == 1;
-    // Two that differ in their tables alone keep the names that tell them apart.
+    // Names that are ambiguous without their table keep DataFusion's form.
     fields.iter().zip(&names).map(|(field, name)| if is_unique(name) { name } else { field.name() }.clone()).collect()
 }
 
-/// The SQL of a column's expression; `None` for one that has none.
+/// The SQL of a column's expression; `None` if it has none.
 fn short(plan: &LogicalPlan, at: usize) -> Option<String> {
     match expression(plan, at)? {
         Expr::Column(column) => Some(column.name),
@@ -35,7 +35,7 @@ fn short(plan: &LogicalPlan, at: usize) -> Option<String> {
     }
 }
 
-/// True for SQL that leaves something out, or says another thing: orders in aggregates, SIMILAR TO.
+/// True if the expression's SQL would be incomplete or different: orders in aggregates, SIMILAR TO.
 fn is_written_otherwise(expr: &Expr) -> bool {
     let found = expr.exists(|expr| {
         Ok(match expr {
@@ -47,7 +47,7 @@ fn is_written_otherwise(expr: &Expr) -> bool {
     found.unwrap_or(true)
 }
 
-/// Quotes what SQL would read as something else, and no words such as `value`.
+/// Quotes only identifiers that SQL would read differently; words such as `value` stay unquoted.
 struct Plain;
 
 impl Dialect for Plain {
@@ -57,7 +57,7 @@ impl Dialect for Plain {
     }
 }
 
-/// SQL without the frames that windows have where none is written.
+/// Removes the default window frames that the SQL generation adds.
 fn without_default_frames(mut sql: String) -> String {
     const TO_PEERS: &str = "RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)";
     const WHOLE: &str = "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)";
@@ -77,11 +77,12 @@ fn without_default_frames(mut sql: String) -> String {
     sql
 }
 
-/// The expression that column `at` of a plan has, over columns without qualifiers.
+/// The expression of a plan's column `at`, over columns without qualifiers.
 fn expression(plan: &LogicalPlan, at: usize) -> Option<Expr> {
     let (expr, input) = match plan {
         LogicalPlan::Projection(projection) => (projection.expr.get(at)?, projection.input.as_ref()),
-        // A grouping set is one expression over several columns: by its place alone an aggregate has no name.
+        // A grouping set is one expression for several columns, so column indices then differ from those of group
+        // expressions.
         LogicalPlan::Aggregate(aggregate) if aggregate.group_expr_len().ok()? == aggregate.group_expr.len() => {
             (aggregate.group_expr.iter().chain(&aggregate.aggr_expr).nth(at)?, aggregate.input.as_ref())
         }
@@ -106,11 +107,11 @@ fn expression(plan: &LogicalPlan, at: usize) -> Option<Expr> {
         LogicalPlan::Union(union) => return expression(union.inputs.first()?, at),
         _ => return Some(Expr::Column(Column::from_name(plan.schema().field(at).name()))),
     };
-    // What is not where it should be has no other name.
+    // If the expression does not match the column's name, the column keeps its name.
     if expr.qualified_name().1 != *plan.schema().field(at).name() {
         return Some(Expr::Column(Column::from_name(plan.schema().field(at).name())));
     }
-    // The column of an alias below has its name; that of an expression below is the expression.
+    // A column below that has an alias is replaced by its name, one without by its expression.
     let resolved = |column: &Column| -> Result<Expr> {
         let place = input.schema().index_of_column(column)?;
         Ok(match expression(input, place) {

@@ -1,12 +1,12 @@
-//! Nested values as JSON, for formats whose fields are texts.
+//! Nested values as JSON, for formats with text fields.
 //!
 //! ```text
 //!   [1, NULL]        ─► [1,null]                 {x: 'a', y: NULL} ─► {"x":"a","y":null}
 //!   MAP {1: 'a'}     ─► {"1":"a"}                NULL              ─► NULL
 //! ```
 //!
-//! Keys    of a map become texts, since JSON has no others.
-//! Values  are those of `--format json`: binaries in hexadecimal, numbers that are not finite as null.
+//! Keys    Map keys become texts, since JSON has no other keys.
+//! Values  As in `--format json`: binary values in hexadecimal, non-finite numbers as null.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use millpond::datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema};
 use millpond::datafusion::arrow::error::ArrowError;
 use millpond::datafusion::arrow::json::writer::{EncoderOptions, make_encoder};
 
-/// The batch with its nested columns as JSON texts.
+/// The batch with its nested columns as JSON text.
 ///
 /// # Errors
-/// Arrow's, for a type without a JSON form: unions, and maps whose keys have no text.
+/// Arrow's, for a type without a JSON form: unions, and maps whose keys have no text form.
 pub fn as_texts(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     each_column(&with_text_keys(batch)?, |field, column| {
         if !field.data_type().is_nested() {
@@ -43,10 +43,10 @@ pub fn as_texts(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     })
 }
 
-/// The batch with texts for the keys of its maps, on every level.
+/// The batch with text keys in its maps, on every level.
 ///
 /// # Errors
-/// Arrow's, for keys that have no text.
+/// Arrow's, for keys that have no text form.
 pub fn with_text_keys(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     each_column(batch, |field, column| {
         let wanted = text_keys(field);
@@ -65,7 +65,7 @@ fn each_column(
     RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
 }
 
-/// The field with texts for the keys of maps.
+/// The field with text keys in its maps.
 fn text_keys(field: &FieldRef) -> FieldRef {
     let data_type = match field.data_type() {
         DataType::Map(entries, sorted) => {
@@ -105,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    /// The texts of a column, as JSON again; NULL is `None`.
+    /// The texts of a column, parsed as JSON; NULL is `None`.
     fn values(column: ArrayRef) -> Vec<Option<Value>> {
         let batch = RecordBatch::try_from_iter_with_nullable([("c", column, true)]).expect("batch");
         let texts = as_texts(&batch).expect("texts");
@@ -118,7 +118,7 @@ mod tests {
         let lists =
             ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(1), None, Some(3)]), None, Some(vec![])]);
         assert_eq!(values(Arc::new(lists.clone())), [Some(json!([1, null, 3])), None, Some(json!([]))]);
-        // Rows of a batch may begin anywhere in their arrays.
+        // A batch's rows may be a slice of longer arrays.
         assert_eq!(values(Arc::new(lists.slice(1, 2))), [None, Some(json!([]))]);
         let fixed = FixedSizeListArray::from_iter_primitive::<Int32Type, _, _>([Some([Some(1), None]), None], 2);
         assert_eq!(values(Arc::new(fixed)), [Some(json!([1, null])), None]);

@@ -1,14 +1,14 @@
-//! Which options of a session each command uses, and the order of `-c` and `-f`.
+//! The session options that each command uses, and the order of `-c` and `-f`.
 //!
-//! Options of a session are global, so that they may stand before and behind a command. The help of a command lists those that it
-//! uses; the others are refused there.
+//! Session options are global, so that they may precede or follow a command. The help of a command lists the options
+//! that it uses; it refuses the others.
 
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
 use crate::args::Script;
 
-/// Options of a session that some commands do not use: the name of the field, and the flag.
+/// Session options that some commands do not use: the name of the field, and the flag.
 const OPTIONS: [(&str, &str); 7] = [
     ("device", "--device"),
     ("fallback", "--fallback"),
@@ -19,7 +19,7 @@ const OPTIONS: [(&str, &str); 7] = [
     ("set", "--set"),
 ];
 
-/// The options that a command uses, by its path (`mem bench`). All of them for statements and `run`.
+/// The session options that a command uses, by its path (`mem bench`). Statements and `run` use all of them.
 fn used(path: &str) -> &'static [&'static str] {
     match path {
         "info" | "selftest" | "mem bench" | "mem replay" | "parquet measure" => &["device", "allocator", "set"],
@@ -30,14 +30,14 @@ fn used(path: &str) -> &'static [&'static str] {
     }
 }
 
-/// Options of commands that only group others: none.
+/// True for commands that only group others; they use no options.
 fn is_group(path: &str) -> bool {
     matches!(path, "mem" | "parquet" | "help")
 }
 
-/// The command line, whose commands hide the options that they do not use.
+/// The command line; each command hides the options that it does not use.
 pub fn shown_where_used(mut command: clap::Command) -> clap::Command {
-    // The global options are those of every command only now.
+    // `build` adds the global options to every command.
     command.build();
     shown_below(command, "")
 }
@@ -58,7 +58,7 @@ fn below(above: &str, name: &str) -> String {
     format!("{above} {name}").trim_start().to_string()
 }
 
-/// Refuses an option of a session that the command does not use.
+/// Refuses a session option that the command does not use.
 ///
 /// # Errors
 /// A message with the option and the command.
@@ -68,7 +68,7 @@ pub fn refuse_unused(command: &clap::Command, matches: &ArgMatches) -> Result<()
         let Some(subcommand) = command.find_subcommand(name) else { break };
         (path, command, matches) = (below(&path, name), subcommand, below_it);
     }
-    // gen has tables of its own.
+    // gen has its own --tables option.
     let is_of_session = |id: &str| command.get_arguments().any(|arg| arg.get_id() == id && arg.is_global_set());
     let is_given = |id: &str| is_of_session(id) && matches.value_source(id) == Some(ValueSource::CommandLine);
     match OPTIONS.iter().find(|(id, _)| is_given(id) && !used(&path).contains(id)) {

@@ -1,13 +1,16 @@
-//! Where answers go: standard output, a device or pipe, or a file that is replaced when all of them are there.
+//! Destinations of answers: standard output, a device or pipe, or a file that is replaced after all answers are
+//! written.
 //!
 //! ```text
 //!   -o FILE ─ links followed ─┬─ a file, or none yet ─► a temporary file beside it ─ commit ─► renamed to FILE
-//!                             └─ a device, a pipe, /dev/stdout, /dev/fd/N ─► written as it is
+//!                             └─ a device, a pipe, /dev/stdout, /dev/fd/N ─► written directly
 //! ```
 //!
-//! Before commit  FILE is as it was; a drop removes the temporary file, and so does [`remove_temporary`] where nothing is dropped.
-//! Kept           mode, group, and owner if the system lets us. Another hard link of FILE keeps the old content.
-//! Not written    a FILE that is read-only, or in whose folder no file can be made or renamed: nothing could be kept safe there.
+//! Before commit  FILE is unchanged; a drop removes the temporary file, and so does [`remove_temporary`] if no
+//!                destructors run.
+//! Kept           Mode and group, and the owner if permitted. Another hard link of FILE keeps the old content.
+//! Not written    A read-only FILE, or one in a folder where no file can be created or renamed: it could not be
+//!                replaced safely.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
@@ -21,65 +24,66 @@ use crate::error::CliError;
 use crate::pager::Pager;
 use crate::unfinished;
 
-/// Where answers go.
+/// Destination of answers.
 pub struct Output {
     sink: Sink,
-    /// As messages name it: `standard output`, or the path in quotes.
+    /// Name in messages: `standard output`, or the path in quotes.
     name: String,
-    /// Why bytes could not be written; formats bury the reason in errors of their own.
+    /// The first write error since the last [`take_failure`](Self::take_failure); the formats' own errors hide the
+    /// reason.
     failed: Option<io::Error>,
 }
 
 enum Sink {
     /// Standard output or standard error.
     Standard(BufWriter<Box<dyn Write + Send>>),
-    /// Standard output, by way of a pager.
+    /// Standard output through a pager.
     Paged(Pager),
-    /// A device, a pipe, or whatever a descriptor leads to.
+    /// A device, a pipe, or the target of a descriptor.
     Direct { file: BufWriter<File>, path: PathBuf },
     /// A file that replaces `target`.
     Staged { file: BufWriter<File>, temporary: NamedTempFile, target: PathBuf, only_new: bool },
 }
 
-/// A file of this machine, whatever it is called: device and inode.
+/// Identity of a file on this machine, independent of its path: device and inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileId(u64, u64);
 
 impl FileId {
     fn of(path: &Path) -> Option<Self> {
         let metadata = fs::metadata(path).ok()?;
-        // Two statements may use one terminal or /dev/null, but not one file or one pipe.
+        // Two statements may share a terminal or /dev/null, but not a file or a pipe.
         let counts = metadata.is_file() || metadata.file_type().is_fifo();
         counts.then(|| Self(metadata.dev(), metadata.ino()))
     }
 }
 
-/// What a path comes to when its links are followed.
+/// A path after following its links.
 enum Place {
-    /// A descriptor, /proc/PID/fd/N: ours or another process's.
+    /// A descriptor, /proc/PID/fd/N, of this or another process.
     Descriptor(PathBuf),
-    /// A path without links, which may lead to nothing yet.
+    /// A path without links; it may not exist yet.
     Path(PathBuf),
 }
 
-/// More links than any system follows.
+/// Maximum number of links to follow; more than any system allows.
 const MOST_LINKS: usize = 64;
 
-/// The temporary files of this process, for an end that runs no destructors.
+/// Temporary files of this process, to remove when no destructors run.
 static TEMPORARY: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Removes temporary files of outputs whose `Drop` does not run.
+/// Removes the temporary files of outputs whose `Drop` does not run.
 pub fn remove_temporary() {
     unfinished::remove(TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner).drain(..));
 }
 
-/// Unfinished files that are no output's: those that COPY has begun.
+/// Unfinished files that COPY has created.
 pub fn begun_by_copies() -> Vec<PathBuf> {
     let outputs = TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner);
     unfinished::files().into_iter().filter(|path| !outputs.contains(path)).collect()
 }
 
-/// Has [`remove_temporary`] remove these files, too, if they are there by then.
+/// Registers further files for [`remove_temporary`]; they need not exist by then.
 pub fn remove_at_end(files: Vec<PathBuf>) {
     TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner).extend(files);
 }
@@ -90,15 +94,15 @@ impl Output {
         Self::on(Sink::Standard(BufWriter::new(Box::new(io::stdout()))), "standard output".to_string())
     }
 
-    /// Standard output, whose long answers a pager shows.
+    /// Standard output, with long answers shown in a pager.
     pub fn paged(pager: Pager) -> Self {
         Self::on(Sink::Paged(pager), "standard output".to_string())
     }
 
-    /// The output that `-o path` names. Nothing of what is there is changed. Waits where a pipe has no reader yet.
+    /// The output for `-o path`. Changes no existing data. Waits while a pipe has no reader.
     ///
     /// # Errors
-    /// Exit 4, with the reason, when it could not be written or replaced.
+    /// Exit 4, with the reason, if the path cannot be written or replaced.
     pub fn open(path: &Path) -> Result<Self, CliError> {
         let name = format!("'{}'", path.display());
         let cannot = |reason: &dyn std::fmt::Display| CliError::file(format!("cannot write {name}: {reason}"));
@@ -116,7 +120,7 @@ impl Output {
                     }
                     _ => {}
                 }
-                // What its owner has written stays, wherever the descriptor stands.
+                // Append, so that existing content stays regardless of the descriptor's position.
                 let file = OpenOptions::new().append(true).open(&descriptor).map_err(|error| cannot(&lower(&error)))?;
                 return Ok(Self::on(Sink::Direct { file: BufWriter::new(file), path: descriptor }, name));
             }
@@ -131,7 +135,7 @@ impl Output {
             if old.is_dir() {
                 return Err(cannot(&"it is a folder"));
             }
-            // Opening proves that it may be written, also where only its folder's rights are needed to replace it.
+            // Opening proves write permission on the file, although replacing it requires only that of its folder.
             let file = OpenOptions::new().write(true).open(&target).map_err(|error| cannot(&lower(&error)))?;
             if !old.is_file() {
                 return Ok(Self::on(Sink::Direct { file: BufWriter::new(file), path: target }, name));
@@ -159,7 +163,7 @@ impl Output {
         Ok(Self::on(sink, name))
     }
 
-    /// The same, but a file that comes to be meanwhile is not replaced.
+    /// Makes [`commit`](Self::commit) fail instead of replacing a file that was created meanwhile.
     pub fn only_new(mut self) -> Self {
         if let Sink::Staged { only_new, .. } = &mut self.sink {
             *only_new = true;
@@ -167,7 +171,7 @@ impl Output {
         self
     }
 
-    /// The file that is made or replaced; `None` of standard output, devices and pipes.
+    /// The file that will be created or replaced; `None` for standard output, devices and pipes.
     pub fn target(&self) -> Option<&Path> {
         match &self.sink {
             Sink::Staged { target, .. } => Some(target),
@@ -179,22 +183,22 @@ impl Output {
         Self { sink, name, failed: None }
     }
 
-    /// As messages name it.
+    /// The output's name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Why bytes could not be written since the last call.
+    /// Returns and clears the first write error since the previous call.
     pub fn take_failure(&mut self) -> Option<io::Error> {
         self.failed.take()
     }
 
-    /// True for what `-o` named; standard output has no path.
+    /// True for an output named by `-o`; standard output has no path.
     pub fn has_path(&self) -> bool {
         !matches!(self.sink, Sink::Standard(_) | Sink::Paged(_))
     }
 
-    /// True when `path` leads to the file that is written or replaced, under whatever name.
+    /// True if `path` leads to this output's file, under any name.
     pub fn is_at(&self, path: &Path) -> bool {
         let written: &[&Path] = match &self.sink {
             Sink::Standard(_) | Sink::Paged(_) => return false,
@@ -207,49 +211,49 @@ impl Output {
         }
     }
 
-    /// The same of what only one thing can be written to: files, those to come, and pipes, but no devices.
+    /// Like [`is_at`](Self::is_at), but false for outputs that several writers may share, such as devices.
     pub fn is_at_file(&self, path: &Path) -> bool {
         let is_other = fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.file_type().is_fifo());
         !is_other && self.is_at(path)
     }
 
-    /// How much has been written, for [`cut_to`](Self::cut_to); `None` where nothing can be taken back.
+    /// Number of bytes written so far, for [`cut_to`](Self::cut_to); `None` if the output cannot be truncated.
     ///
     /// # Errors
-    /// Exit 4, as [`failure`](Self::failure) says.
+    /// Exit 4, see [`failure`](Self::failure).
     pub fn mark(&mut self) -> Result<Option<u64>, CliError> {
         let Sink::Staged { file, .. } = &mut self.sink else { return Ok(None) };
         let position = file.stream_position();
         self.written(position).map(Some)
     }
 
-    /// Takes back what was written after `mark`.
+    /// Removes the bytes written after `mark`.
     ///
     /// # Errors
-    /// Exit 4, as [`failure`](Self::failure) says.
+    /// Exit 4, see [`failure`](Self::failure).
     pub fn cut_to(&mut self, mark: Option<u64>) -> Result<(), CliError> {
         let (Sink::Staged { file, temporary, .. }, Some(length)) = (&mut self.sink, mark) else { return Ok(()) };
         let cut = (|| {
             let mut fresh = temporary.as_file().try_clone()?;
             fresh.set_len(length)?;
             fresh.seek(SeekFrom::Start(length))?;
-            // What a full disk refused is still buffered; it goes, too.
+            // Also drop the bytes still buffered after a full disk refused them.
             let _ = std::mem::replace(file, BufWriter::new(fresh)).into_parts();
             Ok(())
         })();
         self.written(cut)
     }
 
-    /// Ends the output: what was written takes its place.
+    /// Finishes the output: the written file replaces its target.
     ///
     /// # Errors
-    /// Exit 4. The file is as it was; what could not be renamed is kept, and named.
+    /// Exit 4. The target is unchanged; a file that could not be renamed is kept, and named in the error.
     pub fn commit(mut self) -> Result<(), CliError> {
         let flushed = self.flush();
         self.written(flushed)?;
         let Sink::Staged { temporary, target, only_new, .. } = self.sink else { return Ok(()) };
         let cannot = |reason: String| CliError::file(format!("cannot write {}: {reason}", self.name));
-        // A rename must not reach the disk before the bytes do.
+        // The bytes must reach the disk before the rename does.
         temporary.as_file().sync_all().map_err(|error| cannot(lower(&error)))?;
         let staged = temporary.path().to_path_buf();
         let renamed = if only_new { temporary.persist_noclobber(&target) } else { temporary.persist(&target) };
@@ -269,19 +273,19 @@ impl Output {
         }
     }
 
-    /// Ends an answer: one in a pager, when its user leaves that.
+    /// Ends an answer; with a pager, waits until the user leaves it.
     ///
     /// # Errors
-    /// As [`failure`](Self::failure) says.
+    /// See [`failure`](Self::failure).
     pub fn end_answer(&mut self) -> Result<(), CliError> {
         let Sink::Paged(pager) = &mut self.sink else { return Ok(()) };
         let ended = pager.end();
         self.written(ended)
     }
 
-    /// What a failed write means: exit 4 with the reason, or a reader that went away.
+    /// The error for a failed write: exit 4 with the reason, or [`CliError::reader_gone`].
     pub fn failure(&self, error: &io::Error) -> CliError {
-        // As in `millpond … | head`: that is the reader's right, and no error of ours.
+        // As in `millpond … | head`: the reader may stop early, which is not an error.
         if error.kind() == io::ErrorKind::BrokenPipe {
             return CliError::reader_gone();
         }
@@ -322,10 +326,10 @@ impl Write for Output {
     }
 }
 
-/// Makes the file that will replace `target`, with the rights of the `old` one or those of any new file.
+/// Creates the file that will replace `target`, with the `old` file's permissions or those of any new file.
 fn stage(target: &Path, old: Option<&fs::Metadata>) -> io::Result<NamedTempFile> {
     let folder = folder_of(target);
-    // Tables over the folder skip names that end so, as they do with what COPY has not finished.
+    // Tables over the folder skip names with this ending, as for unfinished files of COPY.
     let mut builder = Builder::new();
     builder.prefix(".millpond-").suffix("#1").permissions(Permissions::from_mode(0o666));
     let file = builder.tempfile_in(&folder)?;
@@ -348,7 +352,8 @@ fn folder_of(path: &Path) -> PathBuf {
     path.parent().map_or_else(|| PathBuf::from("/"), Path::to_path_buf)
 }
 
-/// Follows the links of `path`, the last of which may lead to nothing; descriptors are not followed into what they are open on.
+/// Follows the links of `path`; the last one may be dangling. Descriptors are not resolved to the file they are open
+/// on.
 fn resolve(path: &Path) -> io::Result<Place> {
     let mut path = std::path::absolute(path)?;
     for _ in 0..MOST_LINKS {
@@ -363,14 +368,14 @@ fn resolve(path: &Path) -> io::Result<Place> {
         }
         match fs::read_link(&path) {
             Ok(link) => path = folder.join(link),
-            // No link, or nothing there.
+            // Not a link, or it does not exist.
             Err(_) => return Ok(Place::Path(path)),
         }
     }
     Err(io::Error::other("too many links"))
 }
 
-/// True for what is written as it is, and never replaced: descriptors such as /dev/stdout, devices, pipes.
+/// True for targets that are written directly and never replaced: descriptors such as /dev/stdout, devices, pipes.
 pub fn is_stream(path: &Path) -> bool {
     match resolve(path) {
         Ok(Place::Descriptor(_)) => true,
@@ -379,13 +384,13 @@ pub fn is_stream(path: &Path) -> bool {
     }
 }
 
-/// The number of a descriptor of this process.
+/// The descriptor's number, for a descriptor of this process.
 fn own_descriptor(path: &Path) -> Option<&str> {
     let own = Path::new("/proc").join(std::process::id().to_string());
     path.starts_with(own).then(|| path.file_name()?.to_str()).flatten()
 }
 
-/// The system's reason without its number: "no space left on device".
+/// The system's error text without its number: "no space left on device".
 pub fn lower(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split_once(" (os error").map_or(text.as_str(), |(text, _)| text);

@@ -1,20 +1,21 @@
-//! Long answers of the shell go through a pager: `$PAGER`, else `less`.
+//! Pager for long answers of the shell: `$PAGER`, else `less`.
 //!
 //! ```text
 //!   rows ─► held ─┬─ the answer ends, and fits the screen ─► standard output
-//!                 └─ more lines than the screen has ───────► the pager's standard input ─► it ends when the user leaves it
+//!                 └─ more lines than the screen has ───────► the pager's standard input ─► ends when the user quits it
 //! ```
 //!
-//! Ctrl-C is the pager's while it runs. A pager that cannot be started is none: the answer goes to standard output.
+//! Ctrl-C is handled by the pager while it runs. If the pager cannot be started, the answer is written to standard
+//! output.
 
 use std::io::{self, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Answers of this number of lines are never paged: a terminal scrolls back over them.
+/// Maximum number of lines that are never paged: a terminal scrolls back that far.
 const LINES_UNPAGED: usize = 60;
 
-/// A pager runs.
+/// True while a pager runs.
 static RUNS: AtomicBool = AtomicBool::new(false);
 
 /// True while a pager has the terminal.
@@ -22,10 +23,10 @@ pub fn runs() -> bool {
     RUNS.load(Ordering::Relaxed)
 }
 
-/// Standard output, by way of a pager where an answer is long.
+/// Standard output, through a pager if the answer is long.
 pub struct Pager {
     command: String,
-    /// Lines beyond which an answer is long.
+    /// Maximum number of lines of an answer that is not paged.
     lines: usize,
     held: Vec<u8>,
     held_lines: usize,
@@ -37,15 +38,15 @@ impl Pager {
     /// A pager for a terminal of `height` lines.
     pub fn new(height: usize) -> Self {
         let named = std::env::var("PAGER").ok().filter(|command| !command.trim().is_empty());
-        // -S: wide rows are cut, and scrolled to; -R: colours.
+        // -S: cut wide rows, which can be scrolled; -R: colors.
         let command = named.unwrap_or_else(|| "less -SR".to_string());
         Self { command, lines: height.max(LINES_UNPAGED), held: vec![], held_lines: 0, child: None, has_failed: false }
     }
 
-    /// Ends an answer: what is held is written, or the pager's user leaves it.
+    /// Ends an answer: writes the held rows, or waits until the user leaves the pager.
     ///
     /// # Errors
-    /// Those of standard output.
+    /// Errors of standard output.
     pub fn end(&mut self) -> io::Result<()> {
         let held = std::mem::take(&mut self.held);
         self.held_lines = 0;

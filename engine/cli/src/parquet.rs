@@ -1,16 +1,17 @@
-//! `millpond parquet`: what in the layout of Parquet files limits a scan on a device, how fast it is, and files in a better one.
+//! `millpond parquet`: reports which parts of a file's layout slow down device scans, measures decoding speed, and
+//! rewrites files in a better layout.
 //!
 //! ```text
-//!   parquet check sales.parquet             what is so, what it costs, how to mend it
-//!   parquet measure sales.parquet           how fast each column is decoded, here and by parquet-rs
+//!   parquet check sales.parquet             findings, their cost, and how to fix them
+//!   parquet measure sales.parquet           decoding speed of each column, here and by parquet-rs
 //!   parquet rewrite sales.parquet fast/     fast/sales.parquet
 //! ```
 //!
-//! Prints    the report, or one line per file written (on standard error where the file itself goes to standard output); a bar
-//!           while it works, on a terminal.
-//! Files     go where [`Places`] says: by the rules of `-o`.
-//! Errors    exit 4 for files, one that exists without --force among them; 2 for options. Findings are no error.
-//! Ctrl-C    ends it with exit 130: finished files stay, half-written ones go.
+//! Prints    The report, or one line per file written (on standard error if the file itself is written to standard
+//!           output); on a terminal also a progress bar.
+//! Files     Targets are handled by [`Places`], by the rules of `-o`.
+//! Errors    Exit 4 for files, including an existing target without --force; 2 for options. Findings are not errors.
+//! Ctrl-C    Ends it with exit 130: finished files stay, unfinished ones are removed.
 
 mod measure;
 
@@ -33,7 +34,7 @@ use crate::unreadable::missing_file;
 /// Runs one of the commands.
 ///
 /// # Errors
-/// Exit 4 when a file cannot be read or written, 2 for an option, 130 when interrupted.
+/// Exit 4 if a file cannot be read or written, 2 for an option, 130 if interrupted.
 pub async fn run(command: &ParquetCommand, session: &SessionArgs) -> Result<Exit, CliError> {
     match command {
         ParquetCommand::Check(args) => run_check(args, session.quiet),
@@ -100,7 +101,7 @@ fn codec(codec: RewriteCodec) -> rewrite::Codec {
 }
 
 /// # Errors
-/// Exit 4, with the words of statements about such a file.
+/// Exit 4, with the message a statement would give for that file.
 fn refuse_missing(path: &Path) -> Result<(), CliError> {
     if path.exists() { Ok(()) } else { Err(CliError::file(missing_file(&path.display().to_string()))) }
 }
@@ -115,7 +116,7 @@ fn cli(error: FileError) -> CliError {
     CliError::file(error.to_string())
 }
 
-/// A bar whose length is known once the work has begun; hidden when quiet or not on a terminal.
+/// A progress bar, whose length is set once the work has begun; hidden when quiet or not on a terminal.
 fn bar(template: &str, quiet: bool) -> ProgressBar {
     let show = !quiet && std::io::stderr().is_terminal();
     let target = if show { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };

@@ -1,13 +1,13 @@
-//! Where the files of `parquet rewrite` and `gen` go, by the rules of `-o`.
+//! Targets of `parquet rewrite` and `gen`, by the rules of `-o`.
 //!
 //! ```text
-//!   prepare   folder made · links followed · what is there may be written? ─► yes, or the reason, before the work
-//!             a device or a pipe stays open from here on
+//!   prepare   folder created · links followed · is an existing target writable? ─► yes, or the reason, before the work
+//!             a device or a pipe stays open from now on
 //!   open      a temporary file beside the target, or the device or pipe
 //!   commit    the temporary file is renamed
 //! ```
 //!
-//! Twice    two outputs of one run never have one file, under whatever names.
+//! Twice    Two outputs of one run never share a file, under any names.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -25,21 +25,21 @@ use crate::output::{Output, lower};
 /// The files of one command.
 #[derive(Default)]
 pub struct Places {
-    /// Devices and pipes, from their preparation on.
+    /// Devices and pipes, open since their preparation.
     direct: Mutex<HashMap<PathBuf, Output>>,
-    /// The files that will be replaced or made.
+    /// The files that will be replaced or created.
     targets: Mutex<HashSet<PathBuf>>,
-    /// One of them is standard output.
+    /// True if one of the outputs is standard output.
     is_standard: AtomicBool,
 }
 
 impl Places {
-    /// True if what is written goes to standard output, where nothing else is printed then.
+    /// True if data is written to standard output; then nothing else is printed there.
     pub fn is_standard(&self) -> bool {
         self.is_standard.load(Ordering::Relaxed)
     }
 
-    /// Tests that `path` can be written. Returns whether a file is replaced.
+    /// Checks that `path` can be written. Returns whether a file will be replaced.
     fn prepared(&self, path: &Path) -> Result<bool, CliError> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             fs::create_dir_all(folder).map_err(|error| {

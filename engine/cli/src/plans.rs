@@ -1,17 +1,17 @@
-//! Writes what EXPLAIN answers as text, line by line as the planner made it.
+//! Writes EXPLAIN's answer as text, with the planner's line breaks.
 //!
 //! ```text
-//!   logical_plan                               several plans have their kinds as headings, with an empty line between them
+//!   logical_plan                               several plans are headed by their kinds, and separated by an empty line
 //!   Projection: Int64(1)
 //!     EmptyRelation: rows=1
 //!
 //!   physical_plan
-//!   ProjectionExec: expr=[1 as Int64(1)]       a plan alone has none: EXPLAIN FORMAT PGJSON stays JSON
+//!   ProjectionExec: expr=[1 as Int64(1)]       a single plan has no heading: EXPLAIN FORMAT PGJSON stays JSON
 //!     PlaceholderRowExec
 //! ```
 //!
-//! Why     a plan has many lines: in a field of csv it stands in quotes, and a table is as wide as its widest line.
-//! Memory  the first plan, until it is known whether it is alone.
+//! Why     A plan has many lines: a csv field would quote it, and a table would be as wide as its widest line.
+//! Memory  The first plan, until a second one arrives.
 
 use std::io::Write;
 
@@ -22,16 +22,16 @@ use millpond::datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 /// Writes the plans of one EXPLAIN.
 #[derive(Default)]
 pub struct PlanWriter {
-    /// The kind and the text of the first plan, while it may be alone.
+    /// The kind and the text of the first plan, until a second one arrives.
     first: Option<(String, String)>,
     num_plans: usize,
 }
 
 impl PlanWriter {
-    /// Takes rows of a kind and a plan.
+    /// Writes rows of a kind and a plan.
     ///
     /// # Errors
-    /// The output's.
+    /// Errors of the output.
     pub fn write(&mut self, batch: &RecordBatch, out: &mut dyn Write) -> Result<(), ArrowError> {
         let options = FormatOptions::default();
         let kinds = ArrayFormatter::try_new(batch.column(0), &options)?;
@@ -51,10 +51,10 @@ impl PlanWriter {
         Ok(())
     }
 
-    /// Writes a plan that was alone.
+    /// Writes the held plan if it is the only one.
     ///
     /// # Errors
-    /// The output's.
+    /// Errors of the output.
     pub fn finish(&mut self, out: &mut dyn Write) -> Result<(), ArrowError> {
         if let Some((_, plan)) = self.first.take() {
             writeln!(out, "{}", plan.trim_end())?;

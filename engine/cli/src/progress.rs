@@ -1,11 +1,12 @@
-//! The line that shows how far a query is, on a terminal, from its second second on.
+//! The progress line of a query on a terminal, shown after its first second.
 //!
 //! ```text
-//!   a thread of its own, every 200 ms ─► counters of the plan's scans ─► 12.4 s · 41 % · 24,600,000 of 60,000,000 rows · 1.2 GiB · about 18 s left
+//!   progress thread, every 200 ms ─► counters of the plan's scans
+//!     ─► 12.4 s · 41 % · 24,600,000 of 60,000,000 rows · 1.2 GiB · about 18 s left
 //!   rows of the answer ─► the line is erased while they are written
 //! ```
 //!
-//! Only on standard error, only where that is a terminal and notes are wanted: a pipe and a file never have it.
+//! Only on standard error, only if that is a terminal and notes are enabled: never in a pipe or a file.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,7 +21,7 @@ use millpond::progress::Progress as Scanned;
 use crate::answer::shows_progress;
 use crate::query::bytes;
 
-/// Before that a query shows nothing.
+/// Time before a query shows progress.
 const QUIET: Duration = Duration::from_secs(1);
 const EVERY: Duration = Duration::from_millis(200);
 
@@ -62,7 +63,7 @@ impl State {
 }
 
 impl Progress {
-    /// Begins to watch a plan that runs, where `is_wanted` and standard error is a terminal.
+    /// Starts to watch a running plan if `is_wanted` and standard error is a terminal.
     pub fn begin(session: &Millpond, plan: &Arc<dyn ExecutionPlan>, is_wanted: bool) -> Self {
         if !is_wanted || !shows_progress() {
             return Self { shared: None };
@@ -84,18 +85,18 @@ impl Progress {
                 if scanned.rows != moved.0 {
                     moved = (scanned.rows, Instant::now());
                 }
-                // Where scans stand still, what is left is not theirs.
+                // If the scans have not moved lately, the remaining work is not theirs.
                 let is_scanning = moved.1.elapsed() < QUIET;
                 state.draw(&line(began.elapsed(), &scanned, assembling, is_scanning));
                 pause = EVERY;
             }
         };
-        // Without a thread the query runs all the same.
+        // Without the thread the query still runs.
         let thread = thread::Builder::new().name("progress".to_string()).spawn(watch).ok();
         Self { shared: thread.map(|thread| (shared, thread)) }
     }
 
-    /// Runs `work`, which writes, on a line that is free.
+    /// Runs `work`, which writes to the terminal, with the progress line erased.
     pub fn beside<T>(&self, work: impl FnOnce() -> T) -> T {
         let Some((shared, _)) = &self.shared else { return work() };
         let mut state = shared.lock();
@@ -113,7 +114,7 @@ impl Drop for Progress {
     }
 }
 
-/// What the line says.
+/// The text of the progress line.
 fn line(elapsed: Duration, scanned: &Scanned, assembling: usize, is_scanning: bool) -> String {
     let mut parts = vec![format!("{:.1} s", elapsed.as_secs_f64())];
     let share = scanned.share();
@@ -133,7 +134,7 @@ fn line(elapsed: Duration, scanned: &Scanned, assembling: usize, is_scanning: bo
     if assembling > 0 {
         parts.push(format!("{assembling} kernels being assembled"));
     }
-    // The first rows say little, and behind the last ones the scans know nothing of what is left.
+    // The first rows predict little, and after the last ones the scans say nothing about the remaining work.
     if let Some(share) = share.filter(|share| is_scanning && (0.02..0.99).contains(share)) {
         parts.push(format!("about {:.0} s left", elapsed.as_secs_f64() * (1.0 - share) / share));
     }

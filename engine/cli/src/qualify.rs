@@ -1,13 +1,14 @@
-//! `millpond qualify`: how much of each statement would run on a device, and why not all of it. No GPU, and nothing runs.
+//! `millpond qualify`: the share of each statement that would run on a device, and the reasons for the rest. Needs no
+//! GPU and runs no query.
 //!
 //! ```text
 //!   -c / -f ─► statements ─┬─ CREATE, DROP, SET … ─► executed, since later statements need them
-//!                          ├─ CREATE TABLE … AS   ─► its query planned; a table without rows stands for the answer
-//!                          └─ queries, COPY, DML  ─► planned for a simulated device ─► n of m operators, reasons with codes
+//!                          ├─ CREATE TABLE … AS   ─► its query is planned, and the table is created without rows
+//!                          └─ queries, COPY, DML  ─► planned for a simulated device ─► n of m operators, coded reasons
 //! ```
 //!
-//! Writes  no file: COPY, INSERT, UPDATE and DELETE are planned like queries.
-//! Errors  a statement that fails is told with its message, and the others go on; the exit code is that of the worst.
+//! Writes  No files: COPY, INSERT, UPDATE and DELETE are planned like queries.
+//! Errors  A failing statement is reported with its message, and the others continue; the exit code is the worst one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -30,13 +31,13 @@ use crate::session;
 use crate::statements::{Statement, split};
 use crate::unreadable::planning_error;
 
-/// A statement, and where its operators would run.
+/// A statement's result.
 struct Row {
     /// From 1, over all scripts.
     statement: usize,
-    /// The file it is from; `None` for `-c`.
+    /// The script's file; `None` for `-c`.
     file: Option<String>,
-    /// The line of the script that it begins on, from 1.
+    /// The line of the script where the statement begins, from 1.
     line: u64,
     sql: String,
     /// `None` for a definition, and for a statement that could not be planned.
@@ -44,7 +45,7 @@ struct Row {
     error: Option<String>,
 }
 
-/// Plans the statements of the command line; `Ok` carries the exit code of the worst of them.
+/// Plans the statements of the command line; `Ok` carries the worst exit code.
 ///
 /// # Errors
 /// Exit 2 for flags, 4 for a script or a table that cannot be read.
@@ -55,7 +56,7 @@ pub async fn run(args: &QualifyArgs, session_args: &SessionArgs) -> Result<Exit,
         )));
     }
     let scripts = scripts(args)?;
-    // Parts that stay on the CPU are the answer, not an error.
+    // Here fallbacks are the answer, not an error.
     let session_args = SessionArgs { fallback: Some("allow".to_string()), ..session_args.clone() };
     let interrupts = Interrupts::listen()?;
     let session = session::open(&session_args, Some(DeviceChoice::Sim)).await?;
@@ -149,12 +150,12 @@ struct Totals {
     statements: usize,
     /// Statements with operators over table rows.
     with_operators: usize,
-    /// Those of them whose operators would all run on the device.
+    /// Statements whose operators would all run on the device.
     wholly_on_device: usize,
     operators_on_device: usize,
     operators: usize,
     failed: usize,
-    /// Statements by the code of a reason.
+    /// Number of statements by reason code.
     reasons: BTreeMap<&'static str, usize>,
 }
 
@@ -206,7 +207,7 @@ fn json(rows: &[Row]) -> Value {
     })
 }
 
-/// Columns of a line that a statement's text takes at most.
+/// Maximum columns of a line for a statement's text.
 const TEXT: usize = 72;
 
 /// A line for each statement, its reasons below it, and totals.
@@ -252,7 +253,7 @@ fn reason_text(reason: &PlacementReason) -> String {
     format!("{}: {}{setting}", reason.code, reason.text)
 }
 
-/// The beginning of a statement, its blanks and line breaks as one blank each.
+/// The beginning of a statement, with each run of whitespace as one blank.
 fn one_line(sql: &str) -> String {
     let code = sql.lines().filter(|line| !line.trim_start().starts_with("--"));
     let text = code.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ");

@@ -4,10 +4,11 @@
 //!   SQL, FILE, -c, -f, stdin ─► statements ─► Runner ─► Output
 //! ```
 //!
-//! Errors   the first one ends the script, unless --keep-going; the exit code tells in both cases. A panic is an error.
-//! -o FILE  takes the place of the old file when all statements are done, with --keep-going those that succeeded. A statement
-//!          that reads or writes FILE ends the script before it does anything.
-//! Ctrl-C   drops the running query, which frees what it held on the device.
+//! Errors   The first one ends the script, unless --keep-going is set; the exit code reports it in both cases. A panic
+//!          is an error.
+//! -o FILE  replaces the old file after all statements (with --keep-going, the successful ones). A statement that reads
+//!          or writes FILE ends the script before it has any effect.
+//! Ctrl-C   Drops the running query, which frees its device memory.
 
 use std::io::{self, IsTerminal, Read};
 use std::path::Path;
@@ -26,13 +27,13 @@ use crate::table::Fit;
 use crate::trace::Trace;
 use crate::unreadable::missing_file;
 
-/// What may stand before the text of a script, and is no part of it.
+/// An optional mark before a script's text, not part of it.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// Rows that a table on a terminal shows where the command line does not say.
+/// Default number of rows of a table on a terminal.
 const ROWS_ON_A_TERMINAL: usize = 40;
 
-/// Runs what the command line gives; `Ok` carries the exit code of `--keep-going`.
+/// Runs the scripts of the command line; `Ok` carries the exit code of `--keep-going`.
 ///
 /// # Errors
 /// The first error, unless `--keep-going` is set.
@@ -64,14 +65,15 @@ pub async fn run(cli: &Cli) -> Result<Exit, CliError> {
     let ended = run_scripts(cli, &runner, &scripts, output, &interrupts, trace.as_mut()).await;
     let logged = session::finish_log(&session);
     let traced = trace.map_or(Ok(()), |trace| trace.write());
-    // The statement's error is the one to tell.
+    // The statement's error has priority.
     let worst = ended?;
     logged?;
     traced?;
     Ok(worst)
 }
 
-/// Refuses one file for two of the answers, the trace and the log of memory: what is written last would be all that is there.
+/// Refuses a file that is used for two of the answers, the trace and the memory log: the last write would replace the
+/// others.
 ///
 /// # Errors
 /// Exit 2, naming the flags and the file.
@@ -141,14 +143,14 @@ async fn run_scripts(
             }
         }
     }
-    // Where nothing succeeded there is nothing that could take the old file's place.
+    // If no statement succeeded, the old file stays.
     if succeeded || worst == Exit::Ok {
         output.commit()?;
     }
     Ok(worst)
 }
 
-/// The scripts to run: the text without a flag, then -c and -f in their order; standard input when none is given.
+/// The scripts to run: the text without a flag, then -c and -f in their order; standard input if there is none.
 fn scripts(cli: &Cli) -> Result<Vec<String>, CliError> {
     let args = &cli.query;
     let mut scripts = Vec::new();
@@ -166,7 +168,7 @@ fn scripts(cli: &Cli) -> Result<Vec<String>, CliError> {
         scripts.push(read_stdin()?);
     }
     for script in &mut scripts {
-        // Some editors begin every file with it.
+        // Some editors write a byte order mark.
         if script.starts_with(BYTE_ORDER_MARK) {
             script.remove(0);
         }
@@ -174,7 +176,7 @@ fn scripts(cli: &Cli) -> Result<Vec<String>, CliError> {
     Ok(scripts)
 }
 
-/// The script of a text that has no flag: statements, a file of them, or all rows of another file.
+/// The script for a text without a flag: statements, a file of statements, or all rows of another file.
 fn script_of(text: &str) -> Result<String, CliError> {
     let path = Path::new(text);
     if path.exists() || session::is_remote(text) {
@@ -185,7 +187,7 @@ fn script_of(text: &str) -> Result<String, CliError> {
             Ok(format!("SELECT * FROM '{}'", text.replace('\'', "''")))
         };
     }
-    // A word alone is a slip in a command or a path.
+    // A single word is probably a mistyped command or path.
     if text.contains(|letter: char| letter.is_whitespace() || "(;".contains(letter)) {
         return Ok(text.to_string());
     }
@@ -204,7 +206,7 @@ fn script_of(text: &str) -> Result<String, CliError> {
 /// The text of standard input.
 ///
 /// # Errors
-/// Exit 4 when it cannot be read.
+/// Exit 4 if it cannot be read.
 pub fn read_stdin() -> Result<String, CliError> {
     let mut text = String::new();
     io::stdin()
@@ -223,7 +225,7 @@ pub fn read_script(path: &Path) -> Result<String, CliError> {
         .map_err(|error| CliError::file(format!("cannot read SQL from '{}': {error}", path.display())))
 }
 
-/// The format: what was asked for, else what the output file's name says, else by whether a person is reading.
+/// The format: the requested one, else by the output file's name, else by whether the output is a terminal.
 fn chosen_format(args: &QueryArgs) -> Result<Format, CliError> {
     if args.format.is_binary() && args.output.is_none() && io::stdout().is_terminal() {
         let format = args.format.name();
@@ -238,10 +240,10 @@ fn chosen_format(args: &QueryArgs) -> Result<Format, CliError> {
     }
 }
 
-/// The format of answers that go to a file: what was asked for, else what the file's name says.
+/// The format for answers in a file: the requested one, else by the file's name.
 ///
 /// # Errors
-/// Exit 2 for an ending of no format.
+/// Exit 2 if the ending is not a format's.
 pub fn format_of_file(args: &QueryArgs, path: &Path) -> Result<Format, CliError> {
     if args.format != Format::Auto {
         return Ok(args.format);
@@ -261,7 +263,7 @@ pub fn format_of_file(args: &QueryArgs, path: &Path) -> Result<Format, CliError>
     }
 }
 
-/// How much of an answer tables show: all of it, but on a terminal.
+/// Limits for tables: none, except on a terminal.
 pub fn chosen_fit(args: &QueryArgs) -> Fit {
     let is_terminal = args.output.is_none() && io::stdout().is_terminal();
     let rows = match args.rows {
@@ -270,12 +272,12 @@ pub fn chosen_fit(args: &QueryArgs) -> Fit {
         None => is_terminal.then_some(ROWS_ON_A_TERMINAL),
     };
     let size = if is_terminal { terminal_size::terminal_size_of(io::stdout()) } else { None };
-    // A terminal that does not know its size says 0.
+    // A terminal of unknown size reports 0.
     let width = size.map(|(width, _)| usize::from(width.0)).filter(|width| *width > 0);
     Fit { rows, width }
 }
 
-/// A number of bytes with the unit that suits it.
+/// A byte count in a suitable unit.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = count as f64;

@@ -1,11 +1,11 @@
-//! Which files a statement reads or writes, and whether one of them is where its answer or the trace goes.
+//! Files that a statement reads or writes, and whether one of them is the file of its answer or of the trace.
 //!
 //! ```text
-//!   logical plan, with subqueries, views, EXPLAIN and COPY ─► tables of files ─► their files ─► is one of them -o's or --trace's?
+//!   logical plan, with subqueries, views, EXPLAIN and COPY ─► its tables ─► their files ─► one is -o's or --trace's?
 //! ```
 //!
-//! Judged  before the statement does anything, and before DataFusion drops scans that a query's answer does not need.
-//! Remote  tables cannot be a local file, and are not asked.
+//! Judged  Before the statement has any effect, and before DataFusion drops scans that the answer does not need.
+//! Remote  tables cannot be a local file, and are not checked.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::error::CliError;
 use crate::output::Output;
 use crate::statements::Statement;
 
-/// Refuses a statement that reads or writes the file that its answer, or the trace, goes to.
+/// Refuses a statement that reads or writes the file of its answer or of the trace.
 ///
 /// # Errors
 /// Exit 2, naming the file and the statement.
@@ -47,7 +47,7 @@ pub async fn refuse_own_output(
     }
     let state = session.context().state();
     let mut touched = Touched::default();
-    // A plan that cannot be walked cannot be run either, and its own error is the better one.
+    // A plan that cannot be walked cannot run either; its own error is more helpful.
     let _ = touched.collect(plan);
     if let LogicalPlan::DescribeTable(_) = plan {
         touched.reads.extend(described(session, &statement.sql).await);
@@ -59,7 +59,7 @@ pub async fn refuse_own_output(
     }
     for (tables, verb) in [(touched.reads, "reads"), (touched.writes, "writes")] {
         for table in tables {
-            // As above: what cannot be listed cannot be read.
+            // A table that cannot be listed cannot be read either.
             if let Some(target) = in_table(&state, table.as_ref(), &outputs).await.unwrap_or(None) {
                 return Err(target.refusal(statement, verb));
             }
@@ -87,7 +87,7 @@ impl Target<'_> {
     }
 }
 
-/// What a plan touches.
+/// Tables and files that a plan reads or writes.
 #[derive(Default)]
 struct Touched {
     reads: Vec<Arc<dyn TableProvider>>,
@@ -121,7 +121,7 @@ impl Touched {
     }
 }
 
-/// The function of the store of columns that a plan reads, if there is one.
+/// The column store's function that a plan calls, if any.
 pub fn store_function(plan: &LogicalPlan) -> Option<String> {
     const FUNCTIONS: [&str; 3] = ["millpond_cache", "millpond_cache_warm", "millpond_cache_clear"];
     let mut found = None;
@@ -137,17 +137,17 @@ pub fn store_function(plan: &LogicalPlan) -> Option<String> {
     found
 }
 
-/// The tables that a statement names; none where it has no sense.
+/// The tables that a statement names; empty if it cannot be parsed.
 pub fn tables_in(session: &Millpond, sql: &str) -> Vec<TableReference> {
     millpond::sql::names(&session.context().state(), sql).unwrap_or_default()
 }
 
-/// The files and folders that a table is over, through views.
+/// The files and folders behind a table, through views.
 pub async fn files_of_table(session: &Millpond, name: TableReference) -> Vec<String> {
     let Ok(table) = session.context().table_provider(name).await else { return Vec::new() };
     let mut touched = Touched::default();
     match table.get_logical_plan() {
-        // What cannot be walked names no file.
+        // A view that cannot be walked contributes no files.
         Some(view) => drop(touched.collect(&view)),
         None => touched.reads.push(table),
     }
@@ -158,7 +158,7 @@ pub async fn files_of_table(session: &Millpond, name: TableReference) -> Vec<Str
         .collect()
 }
 
-/// The tables that a DESCRIBE names: their plan has columns alone.
+/// The tables of a DESCRIBE, whose plan contains only columns.
 async fn described(session: &Millpond, sql: &str) -> Vec<Arc<dyn TableProvider>> {
     let mut tables = Vec::new();
     for name in tables_in(session, sql) {
@@ -167,7 +167,7 @@ async fn described(session: &Millpond, sql: &str) -> Vec<Arc<dyn TableProvider>>
     tables
 }
 
-/// The one of `targets` that is a file of the table.
+/// The first of `targets` that is a file of the table.
 async fn in_table<'a>(
     state: &SessionState,
     table: &dyn TableProvider,
@@ -202,7 +202,7 @@ async fn in_table<'a>(
     Ok(None)
 }
 
-/// The path of an object of this machine.
+/// The local path of an object.
 fn local_path(url: &ListingTableUrl, location: &Path) -> Option<PathBuf> {
     (url.scheme() == "file").then(|| LocalFileSystem::new().path_to_filesystem(location).ok()).flatten()
 }

@@ -18,16 +18,16 @@ use crate::args::{SelftestArgs, SessionArgs};
 use crate::error::{CliError, Exit};
 use crate::session;
 
-/// Random queries of a self-test, and of a thorough one.
+/// Number of random queries in a self-test, and in a thorough one.
 const QUERIES: u64 = 500;
 const MANY_QUERIES: u64 = 5_000;
-/// Their check.
+/// Name of the check that runs random queries.
 const RANDOM: &str = "sql/random";
 
-/// Runs the checks; `Ok` carries exit 1 when one failed.
+/// Runs the checks; `Ok` carries exit 1 if one failed.
 ///
 /// # Errors
-/// Exit 3 when there is no device to test, and what a session's opening gives.
+/// Exit 3 if there is no device to test, and the errors of opening a session.
 pub async fn run(args: &SelftestArgs, session: &SessionArgs) -> Result<Exit, CliError> {
     let session: Millpond = session::open(session, None).await?;
     let Some(engine) = session.engine() else {
@@ -64,17 +64,17 @@ pub async fn run(args: &SelftestArgs, session: &SessionArgs) -> Result<Exit, Cli
     Ok(if failed == 0 { Exit::Ok } else { Exit::Sql })
 }
 
-/// Random queries on the device; `Err` tells the first differences, and how each is run again.
+/// Runs random queries on the device; `Err` describes the first differences, and how to run each again.
 async fn random_queries(engine: &Arc<Engine>, seed: u64, queries: u64) -> Result<(), String> {
-    // A real device assembles the kernels of a query for some ten milliseconds, on one core. The simulated one tells its
-    // findings to whoever asks, which is the query that they belong to as long as there is one at a time.
+    // On a real device, assembling a query's kernels takes about ten milliseconds on one core. Findings of the
+    // simulated device are attributed to a query only if one query runs at a time.
     let workers = if engine.is_simulated() { 1 } else { 8 };
     let options = fuzz::Options { seed, queries, workers, differences: 3, reduce_runs: 60, ..fuzz::Options::default() };
     let summary = fuzz::run_on(Arc::clone(engine), options, |_| ()).await.map_err(|e| e.strip_backtrace())?;
     if !summary.differences.is_empty() {
         return Err(summary.differences.join("\n"));
     }
-    // A device that leaves everything to the CPU proves nothing.
+    // If nearly all queries fall back to the CPU, the check proves nothing.
     match summary.wholly_on_device * 10 < summary.queries {
         true => Err(format!("too few of them run on the device: {summary}")),
         false => Ok(()),

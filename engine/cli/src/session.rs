@@ -1,4 +1,4 @@
-//! Makes a session from the command line's flags: device, options, tables.
+//! Opens a session from the command line's flags: device, options, tables.
 
 use std::path::{Path, PathBuf};
 
@@ -16,18 +16,18 @@ use crate::manifest;
 use crate::output::lower;
 use crate::unreadable::{missing_file, refuse_false_footer, unreadable};
 
-/// Opens the session that `args` describe.
+/// Opens the session described by `args`.
 ///
 /// # Errors
-/// Exit 2 for an unknown option or table form, 3 for an absent device, 4 for a file that cannot be read.
+/// Exit 2 for an unknown option or table form, 3 for a missing device, 4 for a file that cannot be read.
 pub async fn open(args: &SessionArgs, device: Option<DeviceChoice>) -> Result<Millpond, CliError> {
     opened(builder(args)?.with_url_tables(), args, device).await
 }
 
-/// The same, without files that a query names: it reads tables that are registered.
+/// Like [`open`], but queries can read only registered tables, not files by name.
 ///
 /// # Errors
-/// As [`open`].
+/// See [`open`].
 pub async fn open_over_tables(args: &SessionArgs, device: Option<DeviceChoice>) -> Result<Millpond, CliError> {
     opened(builder(args)?, args, device).await
 }
@@ -52,10 +52,10 @@ async fn opened(
     Ok(session)
 }
 
-/// Registers the tables of folders: each file and each folder of data in one of them, under its name without the ending.
+/// Registers the tables in folders: each data file and each folder of data, named without its ending.
 ///
 /// # Errors
-/// Exit 4 for a folder that cannot be read or has no data, 2 for two tables of one name.
+/// Exit 4 for a folder that cannot be read or has no data, 2 for two tables with one name.
 pub async fn add_folders(session: &Millpond, folders: &[PathBuf]) -> Result<(), CliError> {
     let context = session.context();
     let mut added: Vec<(TableReference, PathBuf)> = Vec::new();
@@ -91,7 +91,7 @@ pub async fn add_folders(session: &Millpond, folders: &[PathBuf]) -> Result<(), 
     also_in_lower_case(context, &added).await.map_err(|error| CliError::from_datafusion(&error))
 }
 
-/// Endings of files of data.
+/// Endings of data files.
 const KINDS: [&str; 8] = ["parquet", "csv", "tsv", "json", "ndjson", "jsonl", "arrow", "feather"];
 
 /// True for a file or a folder that can be a table.
@@ -101,7 +101,7 @@ fn is_data(path: &Path) -> bool {
     !is_note(path) && !is_manifest && extension_of(path).is_some_and(is_of_a_kind)
 }
 
-/// What `args` say about a session, but for its tables.
+/// A builder with the settings of `args`, without its tables.
 ///
 /// # Errors
 /// Exit 2 for an unknown option or value.
@@ -137,7 +137,7 @@ pub fn builder(args: &SessionArgs) -> Result<MillpondBuilder, CliError> {
     Ok(builder.with_config(config))
 }
 
-/// The file of `--memory-log`, where there is a device whose memory is logged.
+/// The file of `--memory-log`, if there is a device whose memory is logged.
 pub fn memory_log(session: &Millpond) -> Option<PathBuf> {
     session.engine()?;
     let config = session.context().copied_config();
@@ -145,15 +145,15 @@ pub fn memory_log(session: &Millpond) -> Option<PathBuf> {
     (!log.is_empty()).then(|| PathBuf::from(log))
 }
 
-/// Writes what `--memory-log` has so far.
+/// Flushes the `--memory-log`.
 ///
 /// # Errors
-/// Exit 4 when it cannot be written.
+/// Exit 4 if it cannot be written.
 pub fn finish_log(session: &Millpond) -> Result<(), CliError> {
     Ok(session.engine().map_or(Ok(()), |engine| engine.flush_memory_log())?)
 }
 
-/// The error of a flag, under its own name.
+/// Makes an option's error name its flag.
 pub fn flag(name: &str, error: millpond::EngineError) -> CliError {
     match error {
         millpond::EngineError::OptionValue { value, expected, .. } => {
@@ -164,7 +164,7 @@ pub fn flag(name: &str, error: millpond::EngineError) -> CliError {
 }
 
 fn unknown_setting(key: &str) -> CliError {
-    // A forgotten prefix is the likeliest slip.
+    // A forgotten prefix is the most likely mistake.
     let with_prefix = millpond::MillpondOptions::NAMES.contains(&key);
     let hint = if with_prefix {
         format!("; did you mean millpond.{key}?")
@@ -174,7 +174,7 @@ fn unknown_setting(key: &str) -> CliError {
     CliError::usage(format!("there is no option {key}{hint}"))
 }
 
-/// Registers `name=path`; the table is found as it is named.
+/// Registers `name=path`, with the name's case preserved.
 async fn register(context: &SessionContext, table: &str) -> Result<TableReference, CliError> {
     let (name, path) = name_and_path(table)
         .filter(|(name, path)| !matches!(*name, "" | "\"\"") && !path.is_empty())
@@ -191,7 +191,7 @@ async fn register(context: &SessionContext, table: &str) -> Result<TableReferenc
 async fn register_as(context: &SessionContext, reference: TableReference, path: &str) -> Result<(), CliError> {
     refuse_false_footer(path)?;
     let ending = extension(path);
-    // As it is written: DataFusion compares capitals, too.
+    // The ending as written, because DataFusion compares it case-sensitively.
     let with_dot = format!(".{ending}");
     let (config, formats) = (context.copied_config(), context.state().table_options().clone());
     let options = match ending.to_ascii_lowercase().as_str() {
@@ -214,7 +214,7 @@ async fn register_as(context: &SessionContext, reference: TableReference, path: 
     registered.map(drop).map_err(|error| unreadable(path, &error))
 }
 
-/// Splits `NAME=PATH` at the first `=` outside of quotes; `None` where there is none.
+/// Splits `NAME=PATH` at the first `=` outside quotes; `None` if there is none.
 fn name_and_path(table: &str) -> Option<(&str, &str)> {
     let mut is_quoted = false;
     let at = table.find(|c| {
@@ -224,7 +224,7 @@ fn name_and_path(table: &str) -> Option<(&str, &str)> {
     Some((&table[..at], &table[at + 1..]))
 }
 
-/// What SQL calls a table that the command line names: the name as it is, of which SQL reads dots and quotes as its own.
+/// The reference of a table named on the command line. Dots and quotes in the name are read as in SQL.
 fn reference(context: &SessionContext, name: &str, path: &str) -> Result<TableReference, CliError> {
     let reference = TableReference::parse_str_normalized(name, true);
     let Some(schema) = reference.schema() else { return Ok(reference) };
@@ -240,7 +240,7 @@ fn reference(context: &SessionContext, name: &str, path: &str) -> Result<TableRe
     )))
 }
 
-/// The ending that names a file's kind: the path's own, or that of the first file in a folder or in the folders below it.
+/// The ending that determines a file's kind: the path's own, or that of the first file in a folder or its subfolders.
 fn extension(path: &str) -> String {
     extension_of(Path::new(path)).unwrap_or_default()
 }
@@ -257,12 +257,12 @@ fn extension_of(path: &Path) -> Option<String> {
     files.into_iter().chain(folders).find_map(|path| extension_of(&path))
 }
 
-/// True for names with which other programs mark what is no data: those that begin with a dot or an underscore.
+/// True for names that mark files without data for other programs: those that begin with a dot or an underscore.
 fn is_note(path: &Path) -> bool {
     path.file_name().is_none_or(|name| matches!(name.as_encoded_bytes().first(), Some(b'.' | b'_') | None))
 }
 
-/// True for a path with a scheme, which only its object store can look up.
+/// True for a path with a scheme, which only its object store can resolve.
 pub fn is_remote(path: &str) -> bool {
     path.contains("://")
 }

@@ -1,4 +1,4 @@
-//! `millpond soak`: many sessions on one device, for a stated time, and what came of it.
+//! `millpond soak`: many sessions on one device, for a given time, with a verdict.
 //!
 //! ```text
 //!   simulated device, 8 sessions at a time for 600 s: 9,214 statements, 61 sessions opened
@@ -9,9 +9,9 @@
 //!   good: all answers are DataFusion's, nothing grows, nothing is left
 //! ```
 //!
-//! Judged   by `millpond_bench::soak`. Figures without a bound are caches, which have bounds of their own.
-//! Data     a folder serves the suite whose tables it has.
-//! Ctrl-C   ends it early: what was seen until then is judged and told, with exit 130 if it was good.
+//! Judged   By `millpond_bench::soak`. Figures without a bound are caches, which are bounded elsewhere.
+//! Data     Each folder is used for the suite whose tables it contains.
+//! Ctrl-C   Ends it early: the results so far are judged and reported, with exit 130 if they are good.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ use crate::interrupt::{Ending, Interrupts};
 use crate::query::bytes;
 use crate::session;
 
-/// Runs the sessions; `Ok` carries exit 1 when something differed, grew or was left, and 130 when the user ended it.
+/// Runs the sessions; `Ok` carries exit 1 if something differed, grew or was left, and 130 if the user ended it.
 ///
 /// # Errors
 /// Exit 2 for an unknown suite or a flag of statements, 3 without a device, 4 for missing tables.
@@ -41,7 +41,7 @@ pub async fn run(args: &SoakArgs, session: &SessionArgs) -> Result<Exit, CliErro
     let sources = sources(args)?;
     let mut millpond = session::builder(session)?.options().clone();
     if millpond.device == DeviceChoice::Sim && millpond.debug_sim_seed == 0 {
-        // Another order of streams, blocks and warps for each seed.
+        // Each seed gives another order of streams, blocks and warps.
         millpond.debug_sim_seed = usize::try_from(args.seed).unwrap_or(usize::MAX);
     }
     let opened = Engine::open(&millpond)?;
@@ -82,16 +82,16 @@ pub async fn run(args: &SoakArgs, session: &SessionArgs) -> Result<Exit, CliErro
 
 fn not_begun(error: &DataFusionError) -> CliError {
     match error {
-        // A suite's tables are not there: what the runner says names them.
+        // The suite's tables are missing; the runner's message names them.
         DataFusionError::External(_) => CliError::file(error.strip_backtrace()),
         _ => CliError::from_datafusion(error),
     }
 }
 
-/// Suites with tables of their own names.
+/// Suites with their own tables.
 const WITH_TABLES: [&str; 2] = ["tpch", "gpu-bdb"];
 
-/// What was asked for, with its data; or random queries, and what the folders have tables for.
+/// The requested suites with their data; by default random queries, and the suites whose tables the folders contain.
 fn sources(args: &SoakArgs) -> Result<Vec<Source>, CliError> {
     let opened = |name: &str| Suite::open(name).map_err(|error| CliError::usage(error.to_string()));
     let seed = args.seed;
@@ -120,7 +120,7 @@ fn sources(args: &SoakArgs) -> Result<Vec<Source>, CliError> {
         let fitting: Vec<&PathBuf> = args.data.iter().filter(|data| has_tables(data, &suite)).collect();
         let data = match (fitting.first(), args.data.as_slice()) {
             (Some(data), _) => (*data).clone(),
-            // Whoever opens it says which table is missing.
+            // Opening the suite reports the missing table.
             (None, [only]) => only.clone(),
             _ => return Err(CliError::usage(format!("suite {name} needs the folder of its tables: --data DIR"))),
         };
@@ -134,7 +134,7 @@ fn has_tables(data: &Path, suite: &Suite) -> bool {
     suite.tables.as_ref().is_some_and(|tables| tables.iter().all(there))
 }
 
-/// The time that is left, on a terminal.
+/// A bar with the remaining time, on a terminal.
 fn bar(seconds: u64, quiet: bool) -> ProgressBar {
     let show = !quiet && std::io::stderr().is_terminal();
     let target = if show { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -155,7 +155,7 @@ fn progress(bar: &ProgressBar, seen: &Sighting) {
     ));
 }
 
-/// A figure in its unit.
+/// A figure with its unit.
 fn figure(name: &str, value: f64) -> String {
     if name.contains("bytes") { bytes(value.max(0.0) as u64) } else { format!("{value:.0}") }
 }
@@ -208,7 +208,7 @@ fn told(name: &str, middle: f64, last: f64, bound: f64, word: &str) -> [String; 
     [figure(name, middle), figure(name, last), figure(name, bound), word.to_string()]
 }
 
-/// As it was while sessions ran for the last time.
+/// A value from the second-to-last sighting, the last one while sessions ran.
 fn now(report: &Report, of: fn(&Sighting) -> u64) -> f64 {
     let last = report.seen.len().saturating_sub(2);
     report.seen.get(last).map_or(0.0, |seen| of(seen) as f64)

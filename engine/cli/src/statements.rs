@@ -4,7 +4,7 @@
 //!   SELECT 'a;b' -- c;d⏎ ; SELECT 2   ─►   "SELECT 'a;b' -- c;d⏎ "   " SELECT 2"
 //! ```
 //!
-//! A semicolon in a string, a quoted name, a comment or a dollar-quoted string splits nothing.
+//! A semicolon in a string, a quoted name, a comment or a dollar-quoted string is not a separator.
 
 use millpond::datafusion::sql::sqlparser::dialect::GenericDialect;
 use millpond::datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer, TokenizerError};
@@ -13,14 +13,14 @@ use millpond::datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statement {
     pub sql: String,
-    /// The line of the script on which `sql` begins, from 0.
+    /// The line of the script where `sql` begins, from 0.
     pub first_line: u64,
 }
 
-/// The statements of `script`, those with only blanks and comments left out.
+/// The statements of `script`, except those with only blanks and comments.
 ///
 /// # Errors
-/// The tokenizer's, with its place, for a string or comment that never ends.
+/// The tokenizer's error with its position, for an unterminated string or comment.
 pub fn split(script: &str) -> Result<Vec<Statement>, TokenizerError> {
     let tokens = Tokenizer::new(&GenericDialect {}, script).tokenize_with_location()?;
     let offsets = LineOffsets::new(script);
@@ -45,8 +45,8 @@ pub fn split(script: &str) -> Result<Vec<Statement>, TokenizerError> {
     Ok(statements)
 }
 
-/// True where the last statement of a text ends with a semicolon, or where the tokenizer refuses the text for another reason than
-/// a string, name or comment that is still open.
+/// True if a text ends with a semicolon, ignoring blanks and comments. If the tokenizer rejects the text: true if it
+/// ends with a semicolon and the reason is not an open string, name or comment.
 pub fn ends(text: &str) -> bool {
     match Tokenizer::new(&GenericDialect {}, text).tokenize() {
         Ok(tokens) => {
@@ -61,14 +61,14 @@ pub fn ends(text: &str) -> bool {
 }
 
 fn statement(script: &str, start: usize, end: usize) -> Statement {
-    // Blank lines before a statement are not part of it, so that a caret's line number is the one people see.
+    // Skip blank lines before a statement, so that line numbers count from its first visible line.
     let text = &script[start..end];
     let blank = text.len() - text.trim_start().len();
     let first_line = script[..start + blank].matches('\n').count() as u64;
     Statement { sql: text.trim().to_string(), first_line }
 }
 
-/// Turns the tokenizer's lines and columns (both from 1, columns in characters) into byte offsets.
+/// Converts the tokenizer's lines and columns (both from 1, columns in characters) to byte offsets.
 struct LineOffsets<'a> {
     lines: Vec<(usize, &'a str)>,
     end: usize,

@@ -1,15 +1,15 @@
-//! `--trace FILE`: where the time of queries went, as trace events for Perfetto (ui.perfetto.dev) or chrome://tracing.
+//! `--trace FILE`: the time of queries as trace events for Perfetto (ui.perfetto.dev) or chrome://tracing.
 //!
 //! ```text
-//!   host     queries · runs · feeders · readers · compilers     each path, and in it the steps it is in, one after the other
+//!   host     queries · runs · feeders · readers · compilers     each path, with its successive steps
 //!   device   stream 0 · stream 1 …                              launches, copies and fills, by the device's clock
-//!   calls    launches · copies · allocations · waits            what the host asked for, and how long the call took
+//!   calls    launches · copies · allocations · waits            requests of the host, and the time each call took
 //! ```
 //!
-//! Tracks   where two things go on at once, the second one gets a track beside the first ("readers 2"): on a track events nest.
-//! Times    microseconds since the program began to trace. The simulated device has no clock: on its streams work stands where
-//!          it was submitted, with the sectors and instructions that it counted.
-//! File     as of `-o`: what was there stays until the end. Only a new or empty file, or an earlier trace, is replaced.
+//! Tracks   Events that overlap are put on separate tracks ("readers 2"), since events on one track must nest.
+//! Times    Microseconds since tracing began. The simulated device has no clock: its work is shown at submission time,
+//!          with its counts of sectors and instructions.
+//! File     As with `-o`, the old file stays until the end. Only a new or empty file, or an earlier trace, is replaced.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -42,16 +42,16 @@ impl Place {
     }
 }
 
-/// Tracks of one name, and until when each is taken.
+/// Tracks with one name, and the end of the last event on each.
 struct Tracks {
     first: u32,
     taken_until_ns: Vec<u64>,
 }
 
-/// Tracks of one name have numbers of their own.
+/// Range of track numbers reserved for each name.
 const TRACKS_OF_A_NAME: u32 = 10_000;
 
-/// How every trace begins.
+/// First line of every trace.
 const FIRST_LINE: &str = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
 
 /// The events of a program's queries.
@@ -70,10 +70,10 @@ pub struct Traced {
 }
 
 impl Trace {
-    /// Begins to trace into the file at `path`. Nothing of what is there is changed. Waits where a pipe has no reader yet.
+    /// Begins to trace into the file at `path`. Changes no existing data. Waits while a pipe has no reader.
     ///
     /// # Errors
-    /// Exit 4 if it cannot be written, found out before a query runs for hours; 2 for a file that holds something else.
+    /// Exit 4 if it cannot be written, detected before a long query runs; 2 for a file with other content.
     pub fn begin(path: &Path) -> Result<Self, CliError> {
         refuse_other_files(path)?;
         let output = Output::open(path).map_err(of_trace)?;
@@ -81,22 +81,22 @@ impl Trace {
         Ok(Trace { path, output, began: Instant::now(), events: Vec::new(), tracks: BTreeMap::new() })
     }
 
-    /// As it was named.
+    /// The path as given.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where it goes.
+    /// The trace's output.
     pub fn output(&self) -> &Output {
         &self.output
     }
 
-    /// A query begins.
+    /// Begins a query.
     pub fn query(&self, name: &str) -> Traced {
         Traced { began_ns: self.began.elapsed().as_nanos() as u64, profiler: Profiler::begin(name) }
     }
 
-    /// Adds what a query did.
+    /// Adds a query's events.
     pub fn add(&mut self, query: &Traced, profile: &Profile) {
         let zero = query.began_ns;
         let recording = &profile.recording;
@@ -157,7 +157,8 @@ impl Trace {
         self.event(Place::Device, number, &name, category, zero, (from, to), args);
     }
 
-    /// A track of that name which nothing takes at that time; the events of a name come in the order in which they begin.
+    /// A track with that name that is free at time `from`. Events of one name must be added in the order in which they
+    /// begin.
     fn track(&mut self, place: Place, name: &str, from: u64, to: u64) -> u32 {
         let first = (self.tracks.len() as u32 + 1) * TRACKS_OF_A_NAME;
         let tracks = self
@@ -196,7 +197,7 @@ impl Trace {
         }));
     }
 
-    /// Writes the file, which takes the place of an old one.
+    /// Writes the file, replacing an old one.
     ///
     /// # Errors
     /// Exit 4 if it cannot be written.
@@ -217,7 +218,7 @@ impl Trace {
         events.append(&mut self.events);
         let written = write_events(&mut self.output, &events);
         match written.map_err(|error| self.output.failure(&error)).and_then(|()| self.output.commit()) {
-            // Its reader has seen enough.
+            // The reader has closed the pipe.
             Err(error) if error.is_reader_gone() => Ok(()),
             ended => ended.map_err(of_trace),
         }
@@ -235,15 +236,15 @@ fn write_events(out: &mut impl Write, events: &[Value]) -> io::Result<()> {
     out.flush()
 }
 
-/// The error of an output, which is that of the trace.
+/// The error of an output, as an error of the trace.
 fn of_trace(error: CliError) -> CliError {
     CliError { message: format!("--trace: {}", error.message), ..error }
 }
 
 /// # Errors
-/// Exit 2 for a file whose content is no trace's, 4 for one that cannot be read.
+/// Exit 2 for a file with content other than a trace, 4 for one that cannot be read.
 fn refuse_other_files(path: &Path) -> Result<(), CliError> {
-    // What is there, and holds bytes: a pipe waits for its reader.
+    // Only non-empty regular files are read: reading a pipe would block.
     if !fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() > 0) {
         return Ok(());
     }
@@ -263,7 +264,7 @@ fn refuse_other_files(path: &Path) -> Result<(), CliError> {
     )))
 }
 
-/// When work went on on the device; without a clock, when it was submitted.
+/// The time of work on the device; without a clock, its submission.
 fn device_span(work: &Work) -> (u64, u64) {
     work.device.map_or((work.began_ns, work.ended_ns), |device| (device.began_ns, device.began_ns + device.ns))
 }

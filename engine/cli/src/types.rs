@@ -1,8 +1,8 @@
-//! Names of types, for tables.
+//! Names of types in tables.
 
 use millpond::datafusion::arrow::datatypes::{DataType, TimeUnit};
 
-/// SQL's name of a type where it has one.
+/// The SQL name of a type, if it has one.
 pub fn type_name(of: &DataType) -> String {
     match of {
         DataType::Boolean => "boolean".to_string(),

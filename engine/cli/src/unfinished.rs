@@ -1,26 +1,27 @@
-//! Files that this process has begun to write and not yet renamed: what an end in mid-work would leave behind.
+//! Files that this process has begun to write and not yet renamed; an early end must remove them.
 //!
 //! ```text
 //!   COPY … TO 'x.csv'      x.csv#1            open for writing ─► renamed to x.csv
 //!   -o, rewrite, gen       .millpond-3fGh#1
 //! ```
 //!
-//! Found   by what the process has open, so that no file of another one is meant. Where the system does not tell, none is found.
-//! Never   a file that was open when the process began: a shell has opened it.
+//! Found   Among the files that the process has open, so that files of other processes are never removed. Empty if the
+//!         system does not list them.
+//! Never   A file that was already open when the process began: a shell has opened it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Files that were open for writing from the beginning.
+/// Files already open for writing when the process began.
 static INHERITED: OnceLock<Vec<PathBuf>> = OnceLock::new();
 
-/// Remembers what is open before the process writes anything.
+/// Remembers the open files; called before the process writes anything.
 pub fn leave_inherited_alone() {
     INHERITED.get_or_init(written);
 }
 
-/// The files with names of unfinished ones that the process has open for writing.
+/// Files with an unfinished file's name that the process has open for writing.
 pub fn files() -> Vec<PathBuf> {
     let inherited = INHERITED.get().map_or(&[][..], Vec::as_slice);
     written().into_iter().filter(|path| is_unfinished(path) && !inherited.contains(path)).collect()
@@ -32,8 +33,8 @@ fn is_unfinished(path: &Path) -> bool {
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Removes files. With a file of COPY's in a folder go those that it began beside it: one may have come to be after it was found
-/// out what is open.
+/// Removes files. For a file of COPY, also removes the other unfinished files of that COPY in its folder: some may have
+/// been created after the open files were listed.
 pub fn remove(paths: impl Iterator<Item = PathBuf>) {
     for path in paths {
         let _ = fs::remove_file(&path);
@@ -46,7 +47,8 @@ pub fn remove(paths: impl Iterator<Item = PathBuf>) {
     }
 }
 
-/// The letters that DataFusion has drawn for a COPY: `bV3x6chhdsyVshER` of the unfinished file `bV3x6chhdsyVshER_0.csv#1`.
+/// The random letters that DataFusion chose for a COPY: `bV3x6chhdsyVshER` in the unfinished file
+/// `bV3x6chhdsyVshER_0.csv#1`.
 fn copy_of(path: &Path) -> Option<String> {
     const LETTERS: usize = 16;
     let (copy, part) = path.file_name()?.to_str()?.split_once('_')?;
@@ -59,7 +61,7 @@ fn written() -> Vec<PathBuf> {
     let descriptors = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let open = descriptors.filter(|entry| is_written(&entry.file_name().to_string_lossy()));
     let mut paths: Vec<PathBuf> = open.filter_map(|entry| fs::read_link(entry.path()).ok()).collect();
-    // What has no name any more is "NAME (deleted)", and what has none at all is "pipe:[1]".
+    // A deleted file reads as "NAME (deleted)", an unnamed one as "pipe:[1]".
     paths.retain(|path| path.is_absolute() && path.is_file());
     paths
 }

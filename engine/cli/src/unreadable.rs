@@ -1,13 +1,15 @@
-//! Words for files that cannot be read: which file, what is wrong with it, and the way out.
+//! Messages for unreadable files: the file, the problem, and the solution.
 //!
 //! ```text
-//!   error of a statement ─┬─ the store names the file ────────────────────────────┐
-//!                         └─ it does not: the files and tables of the statement ──┴─► cannot read 'sales.parquet': the file ends
-//!                                                                                     before data that belongs to it; …
+//!   error of a statement ─┬─ the store names the file ────────────┐
+//!                         └─ else: the statement's files, tables ─┴─► cannot read 'sales.parquet': the file ends
+//!                                                                     before data that belongs to it; …
 //! ```
 //!
-//! Damaged  files whose metadata names bytes that they do not have are called damaged, also where the reader found another error first.
-//! Order    the file that the store names; else those that the statement names, as it names them; else those of its tables.
+//! Damaged  Files whose metadata refers to bytes beyond their end are called damaged, even if the reader hit another
+//!          error first.
+//! Order    The file that the store names; else those that the statement names, spelled as there; else those of its
+//!          tables.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -23,27 +25,27 @@ use crate::reads::{files_of_table, tables_in};
 use crate::session::is_remote;
 use crate::statements::Statement;
 
-/// The message for a path that leads nowhere.
+/// The message for a path that does not exist.
 pub fn missing_file(path: &str) -> String {
     let from = std::env::current_dir().map(|folder| format!(" (looked from {})", folder.display())).unwrap_or_default();
     format!("file '{path}' does not exist{from}")
 }
 
-/// The message for a file that exists and cannot be read as what its name says.
+/// The error for an existing file that cannot be read in the format of its name.
 pub fn unreadable(path: &str, error: &DataFusionError) -> CliError {
     if let Err(error) = refuse_false_footer(path) {
         return error;
     }
-    // A folder is what was asked for; the store knows which of its files it was.
+    // For a folder, name the file in it if the store does.
     let file = file_of_store(error).filter(|_| Path::new(path).is_dir());
     let message = CliError::reason(error);
     CliError::file(format!("cannot read '{}': {message}", file.as_deref().unwrap_or(path)))
 }
 
-/// Refuses a Parquet file, or a folder with one, whose footer cannot be true, before a reader trusts it.
+/// Refuses a Parquet file, or a folder with one, if its footer is impossible, before a reader trusts it.
 ///
 /// # Errors
-/// Exit 4, naming the file, what it claims and what it has.
+/// Exit 4, with the file, the claimed size and the actual size.
 pub fn refuse_false_footer(path: &str) -> Result<(), CliError> {
     let path = Path::new(path);
     let mut files = vec![path.to_path_buf()];
@@ -59,11 +61,12 @@ pub fn refuse_false_footer(path: &str) -> Result<(), CliError> {
     Ok(())
 }
 
-/// What is false about the last 8 bytes of a Parquet file: the length of its metadata, and the mark of the format.
+/// The problem with the last 8 bytes of a Parquet file, which hold the length of its metadata and the format's magic
+/// bytes.
 fn false_footer(path: &Path) -> Option<String> {
     const MARK: &[u8; 4] = b"PAR1";
     const TAIL: u64 = 8;
-    // A pipe would wait for its writer.
+    // Skip pipes, which would wait for their writer.
     let metadata = fs::metadata(path).ok().filter(|metadata| metadata.is_file() && metadata.len() >= TAIL)?;
     let mut file = File::open(path).ok()?;
     let (mut head, mut tail) = ([0; 4], [0; TAIL as usize]);
@@ -83,10 +86,10 @@ fn false_footer(path: &Path) -> Option<String> {
     })
 }
 
-/// A statement's error: where it is about a file, the file is named.
+/// A statement's error; errors about a file name the file.
 pub async fn statement_error(session: &Millpond, statement: &Statement, error: &DataFusionError) -> CliError {
     let plain = CliError::statement(error, statement);
-    // A reader that trusts a false footer may even panic.
+    // A reader that trusts a wrong footer may even panic.
     let is_panic = millpond::error::is_panic(error);
     if plain.exit != Exit::File && !is_panic {
         return plain;
@@ -101,7 +104,7 @@ pub async fn statement_error(session: &Millpond, statement: &Statement, error: &
         return plain;
     }
     if let Some(file) = file_of_store(error) {
-        // The statement's own name of the file is the better one.
+        // Prefer the statement's own spelling of the file.
         let named = files.iter().find(|named| fs::canonicalize(named).is_ok_and(|path| path == Path::new(&file)));
         return CliError::file(format!("cannot read '{}': {}", named.unwrap_or(&file), plain.message));
     }
@@ -112,8 +115,8 @@ pub async fn statement_error(session: &Millpond, statement: &Statement, error: &
     CliError::file(format!("cannot read {}: {}", names.join(" or "), plain.message))
 }
 
-/// The error of a statement that could not be planned. Where a table is "not found" although it names a file, it says whether the
-/// file is missing, empty or damaged.
+/// The error of a statement that could not be planned. If a table is "not found" but names a file, the error says
+/// whether the file is missing, empty or damaged.
 pub async fn planning_error(session: &Millpond, statement: &Statement, error: &DataFusionError) -> CliError {
     let from_statement = statement_error(session, statement, error).await;
     if !from_statement.message.contains("not found") {
@@ -125,7 +128,7 @@ pub async fn planning_error(session: &Millpond, statement: &Statement, error: &D
             continue;
         }
         if is_remote(&path) {
-            // The query's own error says no more than that there is no such table.
+            // The query's own error only says that the table does not exist.
             if session.context().table_provider(table).await.is_err()
                 && let Err(error) = session.context().read_parquet(path.as_str(), ParquetReadOptions::default()).await
             {
@@ -137,7 +140,7 @@ pub async fn planning_error(session: &Millpond, statement: &Statement, error: &D
         if metadata.is_file() && metadata.len() == 0 {
             return CliError::file(format!("cannot read '{path}': the file is empty, and has no columns"));
         }
-        // What is not found is a column, not this file.
+        // The missing name is a column, not this file.
         if session.context().table_provider(table).await.is_ok() {
             continue;
         }
@@ -151,12 +154,12 @@ pub async fn planning_error(session: &Millpond, statement: &Statement, error: &D
     from_statement
 }
 
-/// True for a table that is a file, called by its path.
+/// True if a table is named by a file path.
 fn names_a_file(table: &TableReference) -> bool {
     table.table().contains(['/', '.'])
 }
 
-/// The files that a statement names, and those of the tables that it names.
+/// The files that a statement names, and the files of its tables.
 async fn files_of(session: &Millpond, sql: &str) -> Vec<String> {
     let mut files = Vec::new();
     for table in tables_in(session, sql) {

@@ -1,4 +1,4 @@
-//! What this program is built from: `millpond --version`, and the first lines of `millpond info`.
+//! Build information: `millpond --version`, and the first lines of `millpond info`.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use millpond::datafusion::DATAFUSION_VERSION;
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The commit, or `unknown`.
 pub const COMMIT: &str = env!("BUILD_COMMIT");
-/// Least versions that published packages need.
+/// Minimum versions that published packages need.
 pub const GLIBC_FLOOR: &str = "2.28";
 pub const DRIVER_FLOOR: &str = "535";
 pub const COMPUTE_FLOOR: &str = "7.0";
@@ -18,7 +18,7 @@ pub fn features() -> Vec<&'static str> {
     if cfg!(feature = "object-stores") { vec!["object-stores"] } else { vec![] }
 }
 
-/// The same in words.
+/// The features in words.
 fn features_in_words() -> String {
     match features().as_slice() {
         [] => "none".to_string(),

@@ -1,4 +1,4 @@
-//! The log of `-v`: the plan of a query before it runs, and what its kernels and its memory cost.
+//! The log of `-v`: a query's plan before it runs, and the cost of its kernels and its memory.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::query::bytes;
 
 /// The log of one query.
 pub struct Work {
-    /// Pipelines generated and assembled before it.
+    /// Number of pipelines generated and assembled before the query.
     before: (u64, u64),
 }
 
@@ -55,7 +55,7 @@ impl Work {
     }
 }
 
-/// Pipelines that were generated and assembled since the start of the process.
+/// Number of pipelines generated and assembled since the start of the process.
 fn pipelines(session: &Millpond) -> (u64, u64) {
     let statistics = session.engine().map(|engine| engine.pipeline_statistics());
     statistics.map_or((0, 0), |statistics| (statistics.compiled, statistics.loaded))

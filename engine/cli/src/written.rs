@@ -1,4 +1,5 @@
-//! Statements that write rows: COPY, INSERT, UPDATE, DELETE. Their count is a note on standard error and no answer.
+//! Statements that write rows: COPY, INSERT, UPDATE, DELETE. Their row count is printed as a note on standard error,
+//! not as an answer.
 //!
 //! ```text
 //!   COPY … TO 'x.csv'                      written by DataFusion          ─► note: 10 rows written to 'x.csv'
@@ -21,7 +22,7 @@ use tempfile::TempPath;
 use crate::error::CliError;
 use crate::output::{self, Output, lower};
 
-/// What becomes of the rows that a statement counts, such as `written to 'x.csv'`; `None` for a statement with an answer.
+/// Description of the counted rows' destination, such as `written to 'x.csv'`; `None` for a statement with an answer.
 pub fn words(plan: &LogicalPlan) -> Option<String> {
     match plan {
         LogicalPlan::Copy(copy) => Some(format!("written to '{}'", address::path_of(&copy.output_url).display())),
@@ -38,7 +39,7 @@ pub fn words(plan: &LogicalPlan) -> Option<String> {
     }
 }
 
-/// The number of rows that a statement which runs has written.
+/// The number of rows written by a running statement.
 ///
 /// # Errors
 /// DataFusion's.
@@ -52,16 +53,16 @@ pub async fn rows(running: &mut QueryStream) -> Result<usize> {
     Ok(rows as usize)
 }
 
-/// A COPY to a descriptor, a device or a pipe, which is written to a temporary file first: DataFusion writes files alone.
+/// A COPY to a descriptor, a device or a pipe. It writes a temporary file first, because DataFusion writes only files.
 pub struct Redirected {
     temporary: TempPath,
     target: PathBuf,
 }
 
-/// A COPY that writes a file, and where the bytes of that file go.
+/// Redirects a COPY whose target is not a file. Returns the COPY, and the redirection if one is needed.
 ///
 /// # Errors
-/// Exit 1 for a COPY with partitions to such a target, 4 if there can be no temporary file.
+/// Exit 1 for a partitioned COPY to such a target, 4 if no temporary file can be created.
 pub fn redirected(mut copy: CopyTo) -> Result<(CopyTo, Option<Redirected>), CliError> {
     let target = address::path_of(&copy.output_url);
     if !output::is_stream(&target) {
@@ -89,10 +90,10 @@ pub fn redirected(mut copy: CopyTo) -> Result<(CopyTo, Option<Redirected>), CliE
 }
 
 impl Redirected {
-    /// Writes the bytes to the target, on a thread of its own: a pipe may wait for its reader.
+    /// Copies the bytes to the target on a separate thread, since a pipe may wait for its reader.
     ///
     /// # Errors
-    /// Exit 4, as an [`Output`] says.
+    /// Exit 4, as for any [`Output`].
     pub async fn send(self) -> Result<(), CliError> {
         let sent = tokio::task::spawn_blocking(move || {
             let mut output = Output::open(&self.target)?;

@@ -148,7 +148,7 @@ impl Deltas {
         Ok(())
     }
 
-    /// End of the stream. Call only before the first value is read.
+    /// Byte offset of the end of the stream. Call only before the first value is read.
     pub(crate) fn end(&self, bytes: &[u8]) -> Result<usize> {
         let mut all = self.clone();
         all.left = all.left.saturating_sub(1);

@@ -1,4 +1,4 @@
-//! Runs: the hybrid of repeated and bit-packed numbers that levels, dictionary codes and booleans are coded as.
+//! Run-length/bit-packed hybrid: the encoding of levels, dictionary codes and booleans.
 //!
 //!   header 2n      │ value            n times the value
 //!   header 2g + 1  │ g × width bytes  8 g values, bit-packed
@@ -8,14 +8,14 @@
 use crate::error::{PageError, Result};
 use crate::unpack::{copy_bits, set_bits, unpack};
 
-/// A position in a stream of runs. The bytes are handed to each call: they always have to be the same.
+/// A position in a stream of runs. Every call must pass the same bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct Runs {
-    /// Where the next run begins.
+    /// Byte offset of the next run.
     at: usize,
     width: u8,
     run: Run,
-    /// Values of the run that are still to come.
+    /// Unread values of the current run.
     left: usize,
 }
 
@@ -38,7 +38,7 @@ impl Runs {
         }
     }
 
-    /// Makes sure that the current run has a value.
+    /// Moves to the next run that has a value unless the current one has.
     fn advance(&mut self, bytes: &[u8]) -> Result<()> {
         const CUT_SHORT: PageError = PageError::Malformed("runs end before the values do");
         while self.left == 0 {
@@ -102,7 +102,7 @@ impl Runs {
         Ok(())
     }
 
-    /// Puts the next `count` values of 1 bit into `words`, from bit 0 on; bits above are 0.
+    /// Writes the next `count` 1-bit values to `words`, starting at bit 0; the bits above are 0.
     pub(crate) fn read_bits(&mut self, bytes: &[u8], words: &mut [u32], count: usize) -> Result<()> {
         words[..count.div_ceil(32)].fill(0);
         let mut done = 0;
@@ -123,7 +123,7 @@ impl Runs {
         Ok(())
     }
 
-    /// How many of the next `count` values of 1 bit are 1.
+    /// Number of ones among the next `count` 1-bit values.
     pub(crate) fn count_ones(&mut self, bytes: &[u8], count: usize) -> Result<usize> {
         const STEP: usize = 1 << 10;
         let (mut done, mut ones) = (0, 0);

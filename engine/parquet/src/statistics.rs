@@ -1,9 +1,9 @@
-//! What a file's footer says of a column chunk, before any byte of it is read.
+//! Footer statistics of a column chunk, known before any of its bytes is read.
 //!
 //!   statistics   INT32 min 3, max 9, 2 NULLs  ──►  range 3..=9, nulls 2
 //!   encodings    { RLE_DICTIONARY }           ──►  every data page is dictionary coded
 //!
-//! Statistics are hints: they may lie, so the reader checks each value against the range of its layout.
+//! Statistics are hints: they may be wrong, so the reader checks each value against the range of its layout.
 //! Ignored   INT96 (its order was never defined) · deprecated minima of unsigned numbers and of bytes (ordered as
 //!           signed).
 
@@ -14,7 +14,7 @@ use parquet::file::statistics::Statistics;
 use crate::conversion::{Conversion, Cut, Kind};
 use crate::native::big_endian;
 
-/// What the footer says of the values of a chunk.
+/// Bounds of a chunk's values according to the footer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bounds {
     /// Every valid integer lies within, both ends included.
@@ -22,7 +22,7 @@ pub struct Bounds {
     pub nulls: Option<u64>,
 }
 
-/// What the footer says of the values of `chunk` after `conversion`.
+/// Bounds of the values of `chunk` after `conversion`, according to the footer.
 pub fn statistics(chunk: &ColumnChunkMetaData, conversion: &Conversion) -> Bounds {
     let Some(statistics) = chunk.statistics() else { return Bounds::default() };
     let range = range(statistics, conversion.kind).filter(|(low, high)| low <= high);
@@ -64,7 +64,7 @@ fn range(statistics: &Statistics, kind: Kind) -> Option<(i128, i128)> {
             let whole = |value: &[u8]| (value.len() == usize::from(bytes)).then(|| big_endian(value));
             Some((whole(of.min_opt()?.data())?, whole(of.max_opt()?.data())?))
         }
-        // Long minima may be cut short, and a number that is cut short is another number.
+        // Long minima may be truncated, and a truncated number is a different number.
         (Statistics::ByteArray(of), Kind::Variable128) if is_ordered && of.min_is_exact() && of.max_is_exact() => {
             let whole = |value: &[u8]| (value.len() <= 16).then(|| big_endian(value));
             Some((whole(of.min_opt()?.data())?, whole(of.max_opt()?.data())?))
@@ -73,7 +73,7 @@ fn range(statistics: &Statistics, kind: Kind) -> Option<(i128, i128)> {
     }
 }
 
-/// The footer proves that every data page of `chunk` is dictionary coded.
+/// True if the footer proves that every data page of `chunk` is dictionary coded.
 pub fn is_all_dictionary(chunk: &ColumnChunkMetaData) -> bool {
     let is_dictionary = |encoding: Encoding| matches!(encoding, Encoding::PLAIN_DICTIONARY | Encoding::RLE_DICTIONARY);
     if chunk.dictionary_page_offset().is_none() {

@@ -1,4 +1,4 @@
-//! Where the strings of a page lie, one after the other.
+//! Offsets and lengths of the strings of a page, in order.
 //!
 //!   PLAIN          3 abc 1 d 0       ──► (4, 3) (11, 1) (16, 0)       start and length within the page
 //!   DELTA_LENGTH   3 1 0 │ abcd      ──► (9, 3) (12, 1) (13, 0)
@@ -15,14 +15,14 @@ use crate::delta::Deltas;
 use crate::error::{PageError, Result};
 use crate::pages::MOST_PAGE_BYTES;
 
-/// Where a string begins, and its bytes.
+/// Byte offset and byte length of a string.
 pub(crate) type Piece = (u32, u32);
 
 const CUT_SHORT: PageError = PageError::Malformed("strings end before the values do");
 
-/// A position among the strings of a page. The page's bytes are handed to each call: they always have to be the same.
+/// A position among the strings of a page. Every call must pass the same page bytes.
 pub(crate) enum Strings {
-    /// Each has its length in front of it.
+    /// Each string is preceded by its length.
     Plain { at: usize },
     /// All have the same length.
     Fixed { at: usize, bytes: u32 },
@@ -111,7 +111,7 @@ impl Strings {
     }
 }
 
-/// Strings one behind the other, from byte `start` on, of a page of `end` bytes.
+/// Pieces of consecutive strings that start at byte `start` of a page of `end` bytes.
 fn pieces_of(lengths: Vec<u32>, start: usize, end: usize) -> Result<Vec<Piece>> {
     let mut at = start;
     let piece = |length: u32| {
@@ -126,7 +126,7 @@ fn same(length: u32, count: usize) -> Vec<Piece> {
     (0..count as u32).map(|index| (index * length, length)).collect()
 }
 
-/// Strings that share their front with the one before: written out.
+/// Strings that share a prefix with their predecessor, written out in full.
 fn fronted(bytes: &[u8], at: usize, count: usize) -> Result<(Vec<Piece>, Vec<u8>)> {
     let fronts = Deltas::new(bytes, at, 32)?;
     let backs = fronts.end(bytes)?;
@@ -197,7 +197,7 @@ fn meet<'b, const WIDTH: usize, W: Copy + Default>(
 
 /// Appends the strings to `texts`.
 pub(crate) fn append(texts: &mut Vec<u8>, bytes: &[u8], pieces: &[Piece]) {
-    /// Strings up to this length are moved as a whole word, with what lies behind them.
+    /// Strings up to this length are copied as a whole word, including the bytes that follow them.
     const SHORT: usize = 16;
     let mut at = texts.len();
     let total: usize = pieces.iter().map(|(_, length)| *length as usize).sum();
@@ -214,7 +214,7 @@ pub(crate) fn append(texts: &mut Vec<u8>, bytes: &[u8], pieces: &[Piece]) {
     texts.truncate(at);
 }
 
-/// The strings as an Arrow array, to be given codes.
+/// The strings as an Arrow array, ready for dictionary encoding.
 pub(crate) fn array(kind: Kind, bytes: &[u8], pieces: &[Piece]) -> Result<ArrayRef> {
     let mut values = Vec::new();
     append(&mut values, bytes, pieces);
@@ -236,7 +236,7 @@ pub(crate) fn array(kind: Kind, bytes: &[u8], pieces: &[Piece]) -> Result<ArrayR
     })
 }
 
-/// All strings are UTF-8: together, and where one ends.
+/// Checks that all strings are UTF-8: the concatenated text, and each boundary between strings.
 pub(crate) fn check_utf8(texts: &[u8], lengths: impl Iterator<Item = u32>) -> Result<()> {
     if texts.is_ascii() {
         return Ok(());

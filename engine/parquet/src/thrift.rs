@@ -1,4 +1,4 @@
-//! Reads the compact form of Thrift, as far as page headers and footers use it.
+//! Reads the subset of the Thrift compact protocol that page headers and footers use.
 //!
 //!   15 04     field 1 (delta 1, type i32), zigzag varint 2
 //!   19 2c …   field 2 (delta 1, list): two structs
@@ -16,18 +16,18 @@ const DEPTH: u32 = 16;
 pub(crate) struct Compact<'a> {
     bytes: &'a [u8],
     pub(crate) at: usize,
-    /// Where the header begins, for messages.
+    /// Byte offset of the header, for error messages.
     start: usize,
 }
 
-/// What a field's header says.
+/// Contents of a field's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Field {
     pub(crate) id: i16,
     kind: u8,
 }
 
-/// A value of any type, for what is compared and not understood.
+/// A value of any type, for fields that are compared but not interpreted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value {
     Bool(bool),
@@ -94,7 +94,7 @@ impl<'a> Compact<'a> {
         Ok(())
     }
 
-    /// The next field of a struct, or `None` where it ends. `last` is the id of the one before, 0 at first.
+    /// The next field of a struct, or `None` at its end. `last` is the ID of the previous field, 0 for the first.
     pub(crate) fn field(&mut self, last: i16) -> Result<Option<Field>> {
         let byte = self.byte()?;
         if byte & 0x0f == 0 {
@@ -129,7 +129,7 @@ impl<'a> Compact<'a> {
         }
     }
 
-    /// Calls `read` for each field of a struct. What it returns false for is skipped.
+    /// Calls `read` for each field of a struct. Skips the fields for which it returns false.
     pub(crate) fn fields(&mut self, mut read: impl FnMut(&mut Self, Field) -> Result<bool>) -> Result<()> {
         let mut last = 0;
         while let Some(field) = self.field(last)? {
@@ -172,7 +172,7 @@ impl<'a> Compact<'a> {
     fn value_of(&mut self, kind: u8, depth: u32) -> Result<Value> {
         let Some(depth) = depth.checked_sub(1) else { return Err(self.malformed("is nested too deeply")) };
         match kind {
-            // As an element: a field's header has its value.
+            // Only elements have a byte: a boolean field's value is in its header.
             TRUE | FALSE => Ok(Value::Bool(self.byte()? == TRUE)),
             BYTE => Ok(Value::Int(i64::from(self.byte()? as i8))),
             I16 | I32 | I64 => self.zigzag().map(Value::Int),
@@ -215,7 +215,7 @@ impl<'a> Compact<'a> {
         Ok(Value::Bytes(self.bytes[from..self.at].to_vec()))
     }
 
-    /// The header of a list: how many elements, and their type.
+    /// The header of a list: the number of elements, and their type.
     fn list(&mut self) -> Result<(u64, u8)> {
         let byte = self.byte()?;
         let length = match byte >> 4 {

@@ -3,11 +3,11 @@
 //!   width 3   byte  0        1        2            a group of 8 values is `width` bytes, whatever the width
 //!             bits  22111000 54443332 77766655
 //!
-//! A group is unpacked with its width known to the compiler: a load, a shift and a mask each. Values before and behind
-//! whole groups, and groups at the very end of the bytes, take a slower way.
+//! The width of a group is a compile-time constant: a load, a shift and a mask per value. Values before and after whole
+//! groups, and groups at the very end of the bytes, take a slower path.
 
-/// Unpacks `out.len()` values of `width` ≤ 32 bits, the first of them `first` values behind the start of `bytes`.
-/// Bits behind the end of `bytes` are 0.
+/// Unpacks `out.len()` values of `width` ≤ 32 bits, the first of them `first` values after the start of `bytes`.
+/// Bits past the end of `bytes` are 0.
 pub(crate) fn unpack(bytes: &[u8], width: u8, first: usize, out: &mut [u32]) {
     macro_rules! by_width {
         ($($width:literal)*) => {
@@ -30,7 +30,7 @@ fn unpack_by<const WIDTH: usize>(bytes: &[u8], first: usize, out: &mut [u32]) {
     }
     let start = (first + head) / 8 * WIDTH;
     let groups = bytes.get(start..).unwrap_or(&[]);
-    // A group's last load may read 7 bytes behind it.
+    // A group's last load may read up to 7 bytes past the group.
     let whole = (groups.len().saturating_sub(8) / WIDTH).min(out.len() / 8);
     let (fast, rest) = out.split_at_mut(whole * 8);
     let mask = (1_u64 << WIDTH) - 1;
@@ -58,7 +58,7 @@ fn slowly<const WIDTH: usize>(bytes: &[u8], first: usize, out: &mut [u32]) {
     }
 }
 
-/// At least 57 bits from bit number `bit` on; 0 behind the end.
+/// At least 57 bits from bit number `bit` on; 0 past the end.
 #[inline]
 pub(crate) fn bits_at(bytes: &[u8], bit: usize) -> u64 {
     let at = bit / 8;

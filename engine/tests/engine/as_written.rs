@@ -2,7 +2,7 @@
 //! FROM beside AND and OR, FROM without SELECT; and what is refused.
 //!
 //! Values  PostgreSQL 15's, by `psql -At -F '|'` over the tables of [`TABLES`]; those of FROM without SELECT are DuckDB
-//!         1.5.6's, which has it.
+//!         1.5.6's, which supports it.
 
 use futures::TryStreamExt;
 use millpond::datafusion::arrow::record_batch::RecordBatch;

@@ -1,4 +1,4 @@
-//! DELETE and UPDATE of tables in memory: the rows that the condition chooses, and no other; all of them or none.
+//! DELETE and UPDATE of tables in memory: exactly the rows that match the condition; all of them or none.
 //!
 //! Values  DuckDB 2.0.1's, by the same statements over the same tables.
 

@@ -1,4 +1,4 @@
-//! What random queries found, each as the smallest query that showed it: `cargo fuzz-sql` finds the next.
+//! Bugs that `cargo fuzz-sql` found, each as the smallest query that shows it.
 //!
 //!   parts (Parquet) ──► device = sim, fallback = allow ──┐
 //!                  └──► device = cpu ────────────────────┴─► equal answers, or both fail

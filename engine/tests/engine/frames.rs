@@ -1,5 +1,5 @@
-//! What a frame holds: its distinct values, and its rows as a list. The simulated device gives DataFusion's answers,
-//! alone.
+//! Distinct aggregates and lists over window frames. The simulated device returns DataFusion's answers without
+//! fallbacks, except where a test says otherwise.
 //!
 //! Order     total, `id` last: which row of a value counts does not show, but the frames do
 //! DataFusion  takes distinct values off a frame for COUNT, and for SUM of 64 bits; the others in frames from the start
@@ -29,7 +29,7 @@ const COUNTS: &[&str] = &[
     "max(DISTINCT d18)",
 ];
 
-/// What DataFusion takes no values off.
+/// Functions from which DataFusion cannot remove values: their frames only grow.
 const GROWING: &[&str] = &[
     "sum(DISTINCT u16)",
     "sum(DISTINCT d18)",
@@ -101,7 +101,7 @@ async fn distinct_values_in_frames_that_slide() {
     rig.finish();
 }
 
-/// Sums of distinct whole numbers that a frame loses again: on the device where their range says that they fit.
+/// Sums of distinct integers that leave the frame again: on the device where their range says that they fit.
 #[tokio::test]
 async fn distinct_sums_that_may_overflow_are_the_cpus() {
     let sum = |of: &str| format!("SELECT id, sum(DISTINCT {of}) OVER (ORDER BY id ROWS 3 PRECEDING) FROM t");
@@ -230,7 +230,7 @@ async fn lists_below_other_operators() {
     rig.finish();
 }
 
-/// What reads into a list does so on the host, over what the window gives.
+/// Functions that read list items run on the host, over the window's output.
 #[tokio::test]
 async fn lists_that_are_read() {
     let mut rig = Rig::with_partitions(Fallback::Allow, 2).await;

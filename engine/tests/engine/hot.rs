@@ -1,8 +1,8 @@
-//! What a query costs whose columns are stored and whose statement has run before, counted on the simulated device.
+//! Costs of a query whose columns are stored and whose statement has run before, counted on the simulated device.
 //!
 //!   22 queries of TPC-H at scales 0.01 and 0.1 ─► first run: loads, plans, compiles ─► second run: counted
 //!
-//! Limits   a limit that something still exceeds stands here with who exceeds it. What lowers a count lowers its limit.
+//! Limits   a limit that is still exceeded is listed with the cause. A change that lowers a count lowers its limit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

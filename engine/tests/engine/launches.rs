@@ -1,4 +1,4 @@
-//! What the queries of TPC-H cost the host: launches, waits, allocations, generated instructions.
+//! Host costs of the TPC-H queries: launches, waits, allocations, generated instructions.
 //!
 //!   22 queries at scale 0.01, device = sim ─► counts ─► limits          `docs/launches.md` has the counts
 //!        once with strings as codes of dictionaries, once as texts

@@ -240,7 +240,7 @@ async fn a_hot_query_copies_nothing_up_and_makes_no_batch() {
         // Its plan is kept.
         assert_eq!(run(&sim, sql).await.report.placement_lowerings, 0);
     }
-    // What is listed: widths and facts of the values, by the table's name.
+    // Listed entries: widths and facts of the values, by table name.
     let listed =
         "SELECT \"column\", tier, width, facts FROM millpond_cache() WHERE \"table\" = 't' ORDER BY \"column\"";
     let listed = run(&sim, listed).await;

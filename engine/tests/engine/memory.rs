@@ -242,7 +242,7 @@ async fn parts_that_wait_leave_for_the_host_and_come_back() {
     let (cpu, sim) = (open(DeviceChoice::Cpu, 0).await, open(DeviceChoice::Sim, 0).await);
     let sql = "SELECT wide, count(*), sum(v), min(v), max(v) FROM plain GROUP BY wide";
     let result = within(&cpu, &sim, async |limit| open(DeviceChoice::Sim, limit).await, sql, 16).await;
-    // What an attempt spilled before it was given up for one with smaller parts does not come back.
+    // Data that an attempt spilled is not read back if an attempt with smaller parts replaces it.
     let (spilled, restored) = (result.report.spilled_bytes, result.report.restored_bytes);
     assert!(0 < restored && restored <= spilled, "{:?}", result.report);
     // EXPLAIN ANALYZE says so, too.

@@ -158,7 +158,7 @@ async fn explain_analyze_says_where_the_time_goes() {
     ] {
         assert!(text.contains(wanted), "{wanted} is not in {text}");
     }
-    // A plan that runs without it is not profiled.
+    // Without EXPLAIN ANALYZE a plan is not profiled.
     let result = session.execute("SELECT count(*) FROM parts").await.expect("the query runs");
     let names = |plan: &std::sync::Arc<dyn millpond::datafusion::physical_plan::ExecutionPlan>| {
         let metrics = plan.metrics().expect("a border has metrics");

@@ -1,4 +1,4 @@
-//! Recursive queries: the steps run on the simulated device, and give DataFusion's answers.
+//! Recursive queries: the steps run on the simulated device, and answers equal DataFusion's.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Kept plans of sessions to which a program adds: functions under names of others, rules, planners, stores.
+//! Kept plans of sessions that a program extends: functions that replace others, rules, planners, stores.
 //!
 //!   a statement, until its plan is kept ─ something is added ─► the statement again: the answer that what was added
 //!                                                               gives

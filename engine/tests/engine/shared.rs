@@ -36,7 +36,7 @@ impl Rig {
                 session.context().register_table(name, Arc::new(table)).expect("the name is free");
             }
         }
-        // What stays on the device is uploaded once, whatever is found.
+        // Cache off: a stored column would be uploaded only once, whatever a query learns.
         for setting in settings.iter().chain(&["millpond.cache = off"]) {
             sim.context().sql(&format!("SET {setting}")).await.expect("the option is taken");
         }

@@ -1,4 +1,4 @@
-//! Files that come, go and change: what is stored of the others is not read again.
+//! Files are added, removed and changed: stored columns of the other files are not read again.
 //!
 //!   a b c stored ─► d comes ─► d is read          s=0 … s=199 ─► three of them are asked for ─► fed, nothing is stored
 

@@ -157,7 +157,7 @@ async fn runs_at_once_do_not_read_each_others_values() {
     assert_eq!(after.report.placement_lowerings, 0, "the plan is kept");
 }
 
-/// What changes below a subquery is seen, and a string that one gives is never an old one.
+/// A change of the data below a subquery is noticed: its string value is never stale.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_changed_table_gives_another_value() {
     let session = session_with(DeviceChoice::Sim, 2, Fallback::Allow);

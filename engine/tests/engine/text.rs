@@ -424,7 +424,7 @@ async fn a_column_that_is_nearly_all_different_goes_without_a_dictionary() {
     }
     let sql = "SELECT kind, count(*), sum(strpos(name, '77')) FROM names WHERE name LIKE '%7%3' GROUP BY kind";
     let first = rig.run(sql).await.expect("equal answers");
-    // What was learnt is remembered: the second run does not look at a dictionary first.
+    // Lessons are remembered: the second run does not try a dictionary first.
     let second = rig.run(sql).await.expect("equal answers");
     assert!(second.launches <= first.launches, "{} launches, then {}", first.launches, second.launches);
     rig.all(&[

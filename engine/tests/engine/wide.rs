@@ -1,7 +1,7 @@
-//! Decimals of 256 bits: dictionary codes on the device, which says what DataFusion says on the CPU.
+//! Decimals of 256 bits: dictionary codes on the device; answers equal DataFusion's on the CPU.
 //!
 //!   carried     filtered, joined, grouped, sorted, chosen between, and anything over one column
-//!   refused     sums, means, arithmetic of two columns: the CPU has them, with a reason
+//!   refused     sums, means, arithmetic of two columns: they run on the CPU, with a reason
 //!
 //! Values   below and above 128 bits, negative, zero, NULL; in extents of 3, 30 and 100 rows.
 

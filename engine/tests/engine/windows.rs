@@ -328,7 +328,7 @@ async fn small_extents_texts_and_seeds() {
     }
 }
 
-/// Where memory is short the CPU takes over.
+/// The CPU takes over when memory is short.
 #[tokio::test]
 async fn little_memory() {
     let rig = Rig::with_partitions(Fallback::Allow, 2).await;

@@ -1,6 +1,6 @@
-//! When memory runs out, asks somebody to make room and tries again.
+//! Calls a callback that frees memory after an allocation fails for lack of memory, then retries.
 //!
-//!   allocate ─► out of memory ─► callback(attempt 0) ─► Retry ─► allocate ─► out of memory ─► callback(attempt 1) ─► Fail
+//!   allocate ─► out of memory ─► callback(0) ─► Retry ─► allocate ─► out of memory ─► callback(1) ─► Fail
 //!
 //! Only       out of memory is worth a call; other errors pass.
 //! Re-entry   a callback that allocates, and runs out of memory again, is not called from inside itself.

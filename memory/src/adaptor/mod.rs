@@ -3,7 +3,7 @@
 //!   Tracking( Logging( Statistics( FailureCallback( Limiting( any resource )))))
 //!
 //!   limiting           refuses what would pass a limit
-//!   failure_callback   asks somebody to make room, and tries again
+//!   failure_callback   calls a callback that frees memory, then retries
 //!   statistics         current, peak and total, in all and per scope
 //!   tracking           who holds what, and what is left over at the end
 //!   logging            one line of CSV for each allocation and each free

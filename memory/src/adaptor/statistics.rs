@@ -6,7 +6,7 @@
 //! Bytes      as they were asked for, before any rounding below.
 //! Blocks     `push` begins a count of its own, `pop` ends it and adds it to the one around: RMM's nested statistics.
 //! Latency    of the host's calls, in powers of two of a nanosecond; what the device does later is not in it.
-//! Tags       the path of the stream's scope when the memory was allocated; its free counts there, whoever frees it.
+//! Tags       the path of the stream's scope when the memory was allocated; its free counts there, too.
 //! Exact      one short lock moves current and peak together.
 
 use std::collections::{BTreeMap, HashMap};

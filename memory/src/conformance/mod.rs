@@ -1,6 +1,6 @@
 //! What a device, its driver and this crate promise together, as claims that can be run anywhere.
 //!
-//!   claims() ──► order/…   pools/…   reuse/…   found/… ──► for each strategy they are about: Rig ─► run ─► nothing left
+//!   claims() ──► order/…   pools/…   reuse/…   found/… ──► for each strategy they cover: Rig ─► run ─► nothing left
 //!
 //! Lines      a claim names the lines of the checklist it stands for (`S1.10`); `docs/memory-conformance.md` is their
 //!            table.

@@ -1,6 +1,6 @@
 //! One device's pool in the hands of another device.
 //!
-//!   home   pool: earlier buffer, later buffer ◄── peer_access(&other)?.enable()? ── asks first, sets once, stays
+//!   owner  pool: earlier buffer, later buffer ◄── peer_access(&other)?.enable()? ── checks first, sets once, stays
 //!   other  ──────────────────── fills both
 //!
 //! Two        devices are needed; where they cannot reach each other, that is what must be said.
@@ -185,7 +185,7 @@ fn unreachable(rig: &Rig) -> Outcome {
         Err(error) => return Err(error.into()),
         Ok(()) => return Err(CheckError::Wrong("an impossible peer is not refused".into())),
     }
-    // The pool was empty: it was not told, so it still allocates.
+    // The refused call left the empty pool unchanged: it still allocates.
     let buffer = DeviceBuffer::new(LEN, on, &rig.pool)?;
     buffer.fill(1, on)?;
     same("access afterwards", access.is_enabled(), false)?;

@@ -1,7 +1,7 @@
 //! What pools keep, give back, count and refuse.
 //!
 //!   reserved  ████████████░░░░   held of the system          a synchronisation takes it down to the release threshold,
-//!   used      █████░░░           handed out, not reusable    a trim to what it is told
+//!   used      █████░░░           handed out, not reusable    a trim to its argument
 //!
 //! Numbers    are compared where CUDA promises them: what is at least held, what is gone after a synchronisation. How
 //!            much a pool takes at a time is the driver's affair.
@@ -288,7 +288,7 @@ fn statistics(rig: &Rig) -> Outcome {
     )?;
     pool.deallocate(raw, on, Location::caller())?;
     if rig.is_lazy() {
-        // Not yet reusable by everybody: its turn has not come.
+        // Still in use: the free has not run on its stream.
         same("used bytes before the free's turn", pool.attributes()?.used_current >= large(), true)?;
     }
     on.synchronize()?;
@@ -303,7 +303,7 @@ fn statistics(rig: &Rig) -> Outcome {
     on.synchronize()?;
     let again = pool.attributes()?;
     same("watermarks rise again", again.used_high >= large() && again.reserved_high >= large(), true)?;
-    // A pool of the bare driver, to be told wrong numbers.
+    // A pool created directly through the driver, to test invalid attribute values.
     let bare = rig.call(rig.driver().pool_create(&PoolProperties::on(rig.device.id())))?;
     for attribute in [PoolAttribute::UsedHigh, PoolAttribute::ReservedHigh] {
         refused(
@@ -358,7 +358,7 @@ fn apart(rig: &Rig) -> Outcome {
     let raw = allocate(&first, LARGE, on)?;
     same("used bytes of the pool that was asked", first.attributes()?.used_current >= large(), true)?;
     same("used bytes of another pool", second.attributes()?.used_current, ByteSize::ZERO)?;
-    // The driver knows whose it is, whoever is told.
+    // The driver frees to the owning pool, even if another pool is called.
     second.deallocate(raw, on, Location::caller())?;
     on.synchronize()?;
     same("used bytes of the pool it came from", first.attributes()?.used_current, ByteSize::ZERO)?;

@@ -80,7 +80,7 @@ pub(super) const CLAIMS: &[Claim] = &[
 
 const LARGE: usize = 40 * MIB;
 
-/// Bytes of a large piece that are written and read: enough to meet whoever has it beside.
+/// Bytes of a large piece that are written and read: enough to overlap another user of the same memory.
 const TOUCHED: NonZeroUsize = NonZeroUsize::new(64 << 10).expect("not zero");
 
 const OFF: ReusePolicy =
@@ -198,7 +198,7 @@ fn switches(rig: &Rig) -> Outcome {
         same("the policies that were set", first.attributes()?.reuse, reuse)?;
         same("the policies of another pool", second.attributes()?.reuse, OFF)?;
     }
-    // Of a new pool: all on, so that whoever wants them off has to say so.
+    // All policies of a new pool are on by default.
     let fresh = rig.call(rig.driver().pool_create(&PoolProperties::on(rig.device.id())))?;
     for policy in [
         PoolAttribute::ReuseFollowEventDependencies,

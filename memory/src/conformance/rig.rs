@@ -1,6 +1,6 @@
 //! What a claim works with: a resource of one strategy, streams, and verbs that make no order of their own.
 //!
-//!   allocate ─ fill ─ copy ─ free      one driver call each, on the stream that is named; only `wait_for`, `record` and
+//!   allocate ─ fill ─ copy ─ free      one driver call each, on the named stream; only `wait_for`, `record` and
 //!                                      `synchronize` of a stream order anything
 //!
 //! Buffers    a `DeviceBuffer` of `pool` orders itself; the bare verbs are for claims about the order that it needs.

@@ -3,7 +3,7 @@
 //!   queue    [ prio 5, holds | prio 5 | prio 0, holds | prio 0 | prio 0 ]
 //!   settle   grants from the front while there is room; who stands behind one that lacks room waits with it
 //!            (but for those who may use the head-room, when only that is left)
-//!   stuck    nobody can be granted, and whoever holds something waits ─► one holder's requests are refused, and again from the front
+//!   stuck    no request can be granted, and every holder waits ─► one holder's requests are refused, then settle
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -278,8 +278,8 @@ impl State {
         (false, wake)
     }
 
-    /// What became of a waiting request; `waker` is for when it has to look again. With `end_deadlock`, because
-    /// spillers had nothing, somebody is refused if nothing moves any more.
+    /// Outcome of a waiting request, if it has one; otherwise `waker` is kept for the next change. `end_deadlock` is
+    /// set if spillers had nothing: then a deadlock is broken by refusing one holder's requests.
     pub(super) fn look(&mut self, id: u64, waker: &Waker, end_deadlock: bool) -> (Option<Outcome>, Vec<Waker>) {
         let mut wake = Vec::new();
         self.grant_in_turn(&mut wake);
@@ -290,7 +290,7 @@ impl State {
         (outcome, wake)
     }
 
-    /// Who waits, in the order of their turns.
+    /// IDs of the waiting requests, in the order of their turns.
     fn queue(&self, space: MemorySpace) -> Vec<u64> {
         let waiting = self.waiters.iter().filter(|(_, waiter)| waiter.space == space && waiter.outcome.is_none());
         let mut queue: Vec<(Reverse<i32>, bool, u64)> = waiting

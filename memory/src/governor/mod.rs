@@ -3,9 +3,9 @@
 //!   participant ── reserve(bytes) ──► room? ── yes ──► Reservation ── dropped ──► room for others
 //!                                      │ no              grow · shrink · split · merge
 //!                                      ├─ spillers are asked ── something goes ──┐
-//!                                      └─ waits its turn ◄───────────────────────┘   or is refused: `try_reserve`, deadlock
+//!                                      └─ waits its turn ◄───────────────────────┘ or refused: `try_reserve`, deadlock
 //!
-//!   0 ───────────────── stop 65 % ───── trigger 85 % ──── capacity     past the trigger, spillers are asked down to the stop
+//!   0 ───────────────── stop 65 % ───── trigger 85 % ──── capacity     past the trigger: spill down to the stop
 //!   ├── spillable requests ──────────────────┤ head-room ┤             the rest is for those who cannot spill
 //!
 //! Bytes      device and host memory have separate books: a promise in one does not affect the other.

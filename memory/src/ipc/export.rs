@@ -3,7 +3,7 @@
 //!   DeviceBuffer ─ share ─► LentBuffer ─┬─ reclaim(Finished) ─► DeviceBuffer, behind the importer's last use
 //!                                       ├─ give_up(Keep)     ─► LentBuffer again
 //!                                       ├─ give_up(Drop)     ─► freed: the importer's process is gone
-//!                                       └─ dropped           ─► leaked, and the device told
+//!                                       └─ dropped           ─► leaked, and the device notified
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::Location;

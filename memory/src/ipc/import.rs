@@ -1,6 +1,6 @@
 //! The importer's side: a pool that only opens what another process allocated.
 //!
-//!   ImportedPool ─ open ─► ImportedBuffer (a DeviceView) ─ last view dropped ─► freed, `finished` recorded ─► take_finished
+//!   ImportedPool ─ open ─► ImportedBuffer (a DeviceView) ─ last drop ─► freed, `finished` recorded ─► take_finished
 //!
 //! Nothing else   no allocator, no threshold, no trim, not to be made current: this type has no such function, and the
 //!                driver's pool refuses them.
@@ -37,8 +37,8 @@ pub struct ImportedStatistics {
 /// Maximum number of pending releases before completed ones are removed.
 const MOST_RELEASED: usize = 64;
 
-/// Somebody's allocation that is open here. Its event is the exporter's, who destroys it once it has our word: nothing
-/// here touches it after that.
+/// An imported allocation that is open in this process. Its event belongs to the exporter, which destroys it after
+/// the acknowledgement: nothing here uses it after that.
 struct Opened {
     pool: u64,
     number: u64,

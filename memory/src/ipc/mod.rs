@@ -4,7 +4,7 @@
 //!   exporter                                         importer
 //!   pool.export() ─► ExportedPool ── descriptor ──►  ImportedPool ─ enable_access(&[devices])
 //!   exported.share(buffer) ─► LentBuffer
-//!                        └──► SharedAllocation ───►  imported.open(shared, stream) ─► ImportedBuffer      waits on `ready`
+//!                        └──► SharedAllocation ───►  imported.open(shared, stream) ─► ImportedBuffer: waits on `ready`
 //!                                                    … kernels, copies …
 //!   lent.reclaim(finished) ◄──────── Finished ─────  drop: freed, `finished` recorded behind the last use
 //!   └─► DeviceBuffer, behind `finished`
@@ -24,8 +24,8 @@
 //! Silence      an importer that crashed sends nothing: the exporter waits for a timeout, then keeps the memory or
 //!              drops it, according to `OnSilence`.
 //! Waits        dropping an `ImportedPool` waits on the host for the releases that were recorded, so that an importer
-//!              which ends in order never leaves an event that cannot pass. One that crashes after its word, and before
-//!              its device came to it, may: who fears that asks for the host's word (`finish_on_host`).
+//!              which ends in order never leaves an event that cannot pass. One that crashes after its acknowledgement,
+//!              before its device has recorded the event, may leave one; `finish_on_host` avoids that.
 //! Start        processes by exec, not by fork alone: a driver does not survive a fork.
 
 mod channel;

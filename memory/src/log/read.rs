@@ -1,6 +1,6 @@
 //! Reads an allocation log back: ours, and RMM's own.
 //!
-//!   CSV ─► columns by name ─► one record per line ─► in the order of the calls, every allocation with a number of its own
+//!   CSV ─► columns by name ─► one record per line ─► in the order of the calls, each allocation with its own number
 //!
 //! RMM        without our columns a line's number is its place, and an allocation's name is where its address was last
 //!            handed out.

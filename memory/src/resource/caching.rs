@@ -2,8 +2,8 @@
 //!
 //!   Free(S,5) ── alloc on S ──► Live ── freed behind position (S, 7) ──► Free(S,7)
 //!      │  taken by S          at once: S already runs after (S, 5)
-//!      │  taken by T          at once if T already runs after (S, 5); otherwise, when there is no more to be had from the
-//!      │                      device, T waits for it on the device. The host does not wait
+//!      │  taken by T          at once if T already runs after (S, 5); otherwise, when the device has no more memory,
+//!      │                      T waits for it on the device. The host does not wait
 //!      └─ merged              with a neighbour of S; with one of another stream once both positions have passed
 //!
 //! Sizes      up to 1 MiB from small segments, up to 10 MiB from large ones, more from a segment of its own. Large

@@ -3,7 +3,7 @@
 //!   free ─► the host waits for the stream of the last use ─► cuMemFree, which waits for the device once more
 //!
 //! Order      fresh memory is usable everywhere at once. A free waits for its users itself: `cuMemFree` does not wait
-//!            for memory of a pool, and nobody should have to remember which kind is at hand.
+//!            for memory of a pool, so callers need not distinguish the two.
 //! Waits      at every free, on the host. That is the cost this strategy shows.
 //! Kept       nothing.
 

@@ -4,8 +4,8 @@
 //!            the process. A shared pool is taken as it is, and not destroyed.
 //! Reuse      the driver's three policies; internal dependencies are off in an own pool, so that plans repeat.
 //! Kept       everything, by default: CUDA's own threshold of 0 gives memory back at every synchronisation.
-//! Host       a pool on a NUMA node of the host lets only the host in until it is told: it is opened to the device at
-//!            once.
+//! Host       a pool on a NUMA node of the host is accessible only to the host by default: access is enabled for the
+//!            device at creation.
 
 use std::num::NonZeroUsize;
 
@@ -17,7 +17,7 @@ use crate::pool::{DriverPool, Location, MaxSize, PoolAttributes, ReleaseThreshol
 use crate::stream::Stream;
 use crate::units::ByteSize;
 
-/// What the driver's pool is made with and told at first.
+/// Creation options and initial attributes of the driver's pool.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct CudaAsyncOptions {
     pub pool: DriverPool,
@@ -94,7 +94,7 @@ impl CudaAsyncMemoryResource {
             DriverPool::Own => Self::create("cuda_async", device, options)?,
             shared => Self::share(device, shared, options)?,
         };
-        // Told before it is used; an error destroys an own pool with the resource.
+        // Attributes are set before the first use; an error destroys an own pool with the resource.
         if !matches!(resource.handle, Handle::Own(_)) {
             if let Some(threshold) = options.threshold {
                 resource.raise_shared_threshold(threshold)?;
@@ -105,7 +105,7 @@ impl CudaAsyncMemoryResource {
             return Ok(resource);
         }
         match options.threshold {
-            // It keeps everything, whatever it is told.
+            // An exportable pool keeps all memory and ignores the threshold.
             None if !options.handle_types.is_none() => {}
             threshold => resource.set_threshold(threshold.unwrap_or_default())?,
         }

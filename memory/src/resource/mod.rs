@@ -2,9 +2,9 @@
 //!
 //!   MemoryPool ──► adaptors ──► dyn DeviceMemoryResource
 //!                               ├── cuda                  cuMemAlloc and cuMemFree: every free waits on the host
-//!                               ├── cuda_async_default    the driver's pool as it comes: gives memory back at every synchronisation
+//!                               ├── cuda_async_default    the driver's pool, untuned: releases at each synchronization
 //!                               ├── cuda_async            the driver's pool, tuned; the default
-//!                               ├── caching               free lists per stream over large segments, as deep-learning frameworks do
+//!                               ├── caching               free lists per stream over large segments, as in PyTorch
 //!                               ├── arena                 a bump per stream
 //!                               └── binning               small sizes from slabs, the rest from the driver's pool
 //!

@@ -1,4 +1,4 @@
-//! Lists and structures, and what they hold.
+//! Lists and structures, and their items and fields.
 
 use super::{Expr, Maker, Part, sql};
 use crate::fuzz::constant::Constant;

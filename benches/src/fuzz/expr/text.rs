@@ -1,4 +1,4 @@
-//! Texts.
+//! Strings.
 
 use super::{EXPRESSIONS, Expr, Maker, sql};
 use crate::fuzz::constant::Constant;

@@ -1,11 +1,11 @@
-//! `millpond mem bench`: strategies of allocation, side by side.
+//! `millpond mem bench`: allocation strategies side by side.
 //!
 //! ```text
-//!   loop · 16 MiB          allocate, p99    free, p99    step, p99, least    calls   waits   peak …   /cuda   /cuda_async
+//!   loop · 16 MiB          allocate, p99    free, p99    step, p99, least    calls   waits  peak …  /cuda  /cuda_async
 //!   cuda                   210 µs  350 µs   …
 //! ```
 //!
-//! Figures  are of one run on one machine: the conditions and the command stand above them, and in the JSON.
+//! Figures  From one run on one machine: the conditions and the command are printed above them, and in the JSON.
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -31,7 +31,7 @@ pub(super) fn run(args: &MemBenchArgs, session: &SessionArgs, options: &Millpond
         seed: args.seed,
     };
     let json_to = args.json.as_deref();
-    // Before a minute of measuring, not after it.
+    // Fail before a minute of measuring, not after it.
     let file = match json_to {
         Some(path) if path != Path::new("-") => Some(Output::open(path)?),
         _ => None,
@@ -241,12 +241,12 @@ fn events_table(events: &[EventFigure], timed: bool) -> String {
     figures(&header, rows.collect())
 }
 
-/// Digits behind the point that tell small multiples apart.
+/// Decimal places for a ratio, so that small ones stay distinguishable.
 fn digits(ratio: f64) -> usize {
     if ratio < 0.1 { 4 } else { 2 }
 }
 
-/// Nanoseconds in the unit that suits them.
+/// Nanoseconds in a suitable unit.
 fn time(ns: Option<u64>) -> String {
     let Some(ns) = ns else { return "-".to_string() };
     match ns {

@@ -1,11 +1,11 @@
-//! `millpond mem`: strategies of device memory, compared and replayed.
+//! `millpond mem`: comparison and replay of device memory strategies.
 //!
 //! ```text
 //!   millpond mem bench  --device cuda --allocator all --json figures.json
 //!   millpond mem replay memory.csv --device sim --allocator caching,arena
 //! ```
 //!
-//! Device   a real one by default; the simulated one has counts alone. There is nothing to measure on the CPU.
+//! Device   A real one by default; the simulated one reports only counts. There is nothing to measure on the CPU.
 
 mod bench;
 mod replay;
@@ -28,7 +28,7 @@ use crate::session;
 /// # Errors
 /// Exit 2 for a wrong name, 3 for an absent device, 4 for a file that cannot be read or written, 1 for the rest.
 pub fn run(command: &MemCommand, session: &SessionArgs) -> Result<Exit, CliError> {
-    // --allocator may be several here.
+    // Here --allocator may name several strategies.
     let one = SessionArgs { allocator: None, ..session.clone() };
     let options = session::builder(&one)?.options().clone();
     match command {
@@ -37,7 +37,7 @@ pub fn run(command: &MemCommand, session: &SessionArgs) -> Result<Exit, CliError
     }
 }
 
-/// A device that was asked for, and what is to be told of it.
+/// A requested device, and its description.
 struct Opened {
     device: Device,
     sim: Option<Arc<SimDriver>>,
@@ -69,7 +69,7 @@ fn open(options: &MillpondOptions, seed: u64) -> Result<Opened, CliError> {
     })
 }
 
-/// The strategies of `--allocator`, which may be several or all; `default` where nothing is said.
+/// The strategies of `--allocator` (several, or `all`); `default` if the flag is absent.
 pub fn strategies(session: &SessionArgs, default: &[Strategy]) -> Result<Vec<Strategy>, CliError> {
     let Some(list) = &session.allocator else { return Ok(default.to_vec()) };
     let mut found = Vec::new();
@@ -77,7 +77,7 @@ pub fn strategies(session: &SessionArgs, default: &[Strategy]) -> Result<Vec<Str
         let more = match name {
             "all" => Strategy::ALL.to_vec(),
             name => {
-                // The option's own words, with the nearest name.
+                // Use the option's own error message, with the nearest name.
                 let mut options = MillpondOptions::default();
                 options.try_set("memory_resource", name).map_err(|error| session::flag("--allocator", error))?;
                 vec![options.memory_resource]
@@ -88,7 +88,7 @@ pub fn strategies(session: &SessionArgs, default: &[Strategy]) -> Result<Vec<Str
     Ok(found)
 }
 
-/// What a figure's reader must know of the device.
+/// The device properties needed to interpret a figure.
 fn described(device: &Device) -> Value {
     let limits = device.limits();
     let driver = device.driver();
@@ -102,14 +102,14 @@ fn described(device: &Device) -> Value {
     })
 }
 
-/// One line of it.
+/// The device's description in one line.
 fn described_in_words(device: &Device) -> String {
     let limits = device.limits();
     let release = release(device).map(|release| format!("driver {release}, ")).unwrap_or_default();
     format!("{} · {} · {release}CUDA {}", limits.name, limits.total_memory, device.driver().version())
 }
 
-/// The driver's release, where the system tells it.
+/// The driver's release, if the system reports it.
 fn release(device: &Device) -> Option<String> {
     if device.driver().kind() == DriverKind::Sim {
         return None;
@@ -123,7 +123,7 @@ fn command_line() -> String {
     std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 
-/// A table of figures: the first column names, the others are numbers.
+/// A table of figures: the first column has names, the others numbers.
 fn figures(header: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(header);

@@ -1,12 +1,12 @@
-//! `millpond mem replay`: an allocation log once more, from any strategy.
+//! `millpond mem replay`: replays an allocation log with any strategy.
 //!
 //! ```text
 //!   298 lines, 4 streams, with the order between them
 //!   resource     allocations  failures  frees  uses  waits  driver calls  …  peak reserved  fragmentation  findings
 //! ```
 //!
-//! Time      is never printed: a replay's is not the query's.
-//! Findings  of the simulated device are an error, as everywhere; so are allocations that find no memory. The report is printed first.
+//! Time      Never printed: a replay's time differs from the query's.
+//! Findings  Findings of the simulated device are an error, as are failed allocations. The report is printed first.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -21,7 +21,7 @@ use super::{command_line, described, described_in_words, figures, memory, open, 
 use crate::args::{MemReplayArgs, SessionArgs};
 use crate::error::{CliError, Exit};
 
-/// Replays the log with each strategy, on a device of its own each time.
+/// Replays the log with each strategy, each on a new device.
 pub(super) fn run(args: &MemReplayArgs, session: &SessionArgs, options: &MillpondOptions) -> Result<Exit, CliError> {
     let strategies = strategies(session, &[options.memory_resource])?;
     let path = args.log.display();
@@ -81,7 +81,7 @@ fn replay(
     let report = player.play(log, &resource).map_err(memory)?;
     drop((player, resource));
     device.synchronize().map_err(memory)?;
-    // What a drop could not say.
+    // Errors of drops, which could not return them.
     if let Some(error) = device.take_errors().into_iter().next() {
         return Err(memory(error));
     }

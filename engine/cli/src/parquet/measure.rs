@@ -1,9 +1,9 @@
-//! `millpond parquet measure`: how fast each column of files is decoded, by the device and by parquet-rs.
+//! `millpond parquet measure`: decoding speed of each column, by the device and by parquet-rs.
 //!
 //! ```text
 //!   lineitem.parquet: 59986052 rows; NVIDIA H200, link 55.2 GB/s
-//!   column      type   pages                 decoded by  file       decoded    ms    GB/s  of link  parquet-rs, ms  times
-//!   l_orderkey  Int64  DICTIONARY … SNAPPY   device      240.1 MiB  457.7 MiB  9.10  52.7  50 %     61.00           6.7
+//!   column      type   pages                 decoded by  file       decoded    ms    GB/s  of link  parquet-rs, ms  …
+//!   l_orderkey  Int64  DICTIONARY … SNAPPY   device      240.1 MiB  457.7 MiB  9.10  52.7  50 %     61.00           …
 //! ```
 
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ const HEAD: [&str; 11] =
 /// Measures and prints.
 ///
 /// # Errors
-/// Exit 4 for files that cannot be read, 2 for a column that they lack, and what a session's opening gives.
+/// Exit 4 for unreadable files, 2 for a column missing from them, and the errors of opening a session.
 pub(super) async fn run(args: &ParquetMeasureArgs, of_session: &SessionArgs) -> Result<Exit, CliError> {
     refuse_missing(&args.path)?;
     let options = check::Options { footers_only: false, stop: Interrupts::listen()?.flag() };
@@ -62,7 +62,7 @@ pub(super) async fn run(args: &ParquetMeasureArgs, of_session: &SessionArgs) -> 
     Ok(Exit::Ok)
 }
 
-/// Files with the same columns.
+/// Groups files with equal columns.
 fn tables_of(files: &[FileReport]) -> Vec<Vec<&FileReport>> {
     let mut tables: BTreeMap<Vec<(&str, &str)>, Vec<&FileReport>> = BTreeMap::new();
     for file in files {
@@ -92,7 +92,7 @@ fn device(session: &Millpond) -> &str {
     session.engine().map_or("CPU", |engine| engine.name())
 }
 
-/// Who decoded a column in the session.
+/// The reader that decoded a column in the session.
 fn reader(speed: &ColumnSpeed) -> &'static str {
     match (speed.is_decoded, speed.is_on_device) {
         (false, _) => "DataFusion",
@@ -105,7 +105,7 @@ fn gb_per_second(speed: &ColumnSpeed) -> f64 {
     speed.decoded_bytes as f64 / 1e9 / speed.session.as_secs_f64()
 }
 
-/// The part of the link's speed that the copies came to, over the whole time.
+/// The copies' share of the link's speed, over the whole time.
 fn share(speed: &ColumnSpeed, link: Option<f64>) -> Option<f64> {
     link.map(|link| speed.uploaded_bytes as f64 / speed.session.as_secs_f64() / link)
 }

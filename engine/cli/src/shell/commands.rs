@@ -4,7 +4,8 @@
 //!   \d sales    .schema sales ─► Command::Describe("sales")
 //! ```
 //!
-//! A line whose first letter is `\`, or `.` before a letter, is a command; it ends with the line. No statement of SQL begins so.
+//! A line that begins with `\`, or with `.` and a letter, is a command, up to the end of the line. No SQL statement
+//! begins like this.
 
 use millpond::options::nearest;
 
@@ -17,10 +18,10 @@ pub enum Command {
     Tables,
     Schemas,
     Timing(Option<bool>),
-    /// Answers go to a file; `None` is the screen again.
+    /// Writes answers to a file; `None` selects the screen.
     Output(Option<String>),
     Read(String),
-    /// A line for each value.
+    /// Prints one line per value.
     Lines(Option<bool>),
     Format(Option<String>),
     Rows(Option<String>),
@@ -30,7 +31,7 @@ pub enum Command {
     Quit,
 }
 
-/// A command as the help lists it.
+/// A command's entry in the help.
 pub struct Entry {
     pub name: &'static str,
     /// DuckDB's name.
@@ -77,7 +78,7 @@ pub fn is_command(line: &str) -> bool {
     }
 }
 
-/// True for the words that people type to leave a shell, or to get help.
+/// True for words that people type to leave a shell or to get help.
 pub fn is_word_of_the_shell(text: &str) -> bool {
     ["exit", "quit", "help"].iter().any(|word| text.trim().eq_ignore_ascii_case(word))
 }
@@ -85,7 +86,7 @@ pub fn is_word_of_the_shell(text: &str) -> bool {
 /// Reads a command.
 ///
 /// # Errors
-/// A message for an unknown command, or an argument that it does not take.
+/// A message for an unknown command or a wrong argument.
 pub fn parse(line: &str) -> Result<Command, String> {
     let line = line.trim().trim_end_matches(';').trim_end();
     let (name, argument) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
@@ -125,7 +126,7 @@ pub fn parse(line: &str) -> Result<Command, String> {
     Ok(command)
 }
 
-/// A path without the quotes around it.
+/// A path without its enclosing quotes.
 fn unquoted(path: String) -> String {
     let inner = path.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
     inner.map_or(path.clone(), str::to_string)

@@ -1,14 +1,14 @@
-//! What Tab completes: files, commands of the shell, columns, tables, functions, keywords.
+//! Tab completion: files, commands of the shell, columns, tables, functions, keywords.
 //!
 //! ```text
 //!   FROM 'data/sa▮      in quotes          ─► files
 //!   \o an▮              after \i, \o       ─► files
 //!   \ti▮                a command          ─► commands
-//!   s.pr▮               behind a dot       ─► columns of s: a table, or an alias of one
-//!   SELECT pri▮ … FROM t                   ─► columns of the tables that the statement names, tables, functions, keywords
+//!   s.pr▮               after a dot        ─► columns of s: a table, or an alias of one
+//!   SELECT pri▮ … FROM t                   ─► columns of the statement's tables, tables, functions, keywords
 //! ```
 //!
-//! Columns of a file are read when they are completed the first time.
+//! The columns of a file are read on their first completion.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -24,11 +24,11 @@ use tokio::runtime::Handle;
 use super::commands;
 use super::words::{KEYWORDS, is_keyword};
 
-/// Completes words of one session.
+/// Completions for one session.
 pub struct Completions {
     context: SessionContext,
     files: FilenameCompleter,
-    /// Columns of relations by the names that statements have for them.
+    /// Columns by the name of their relation in the statement.
     columns: RefCell<HashMap<String, Vec<String>>>,
 }
 
@@ -37,12 +37,12 @@ impl Completions {
         Self { context, files: FilenameCompleter::new(), columns: RefCell::default() }
     }
 
-    /// A statement has run, which may have changed tables.
+    /// Drops cached columns, because a statement may have changed tables.
     pub fn forget(&self) {
         self.columns.borrow_mut().clear();
     }
 
-    /// What the word before `pos` may become, and where it begins.
+    /// Completions of the word before `pos`, and the word's start.
     pub fn at(&self, line: &str, pos: usize) -> rustyline::Result<(usize, Vec<Pair>)> {
         let before = &line[..pos];
         if commands::is_command(line) {
@@ -76,12 +76,12 @@ impl Completions {
             let lower = word.chars().all(|letter| !letter.is_ascii_uppercase());
             names.extend(KEYWORDS.iter().map(|word| if lower { word.to_ascii_lowercase() } else { word.to_string() }));
         }
-        // A name that is still being typed looks like the name of a relation.
+        // The word being typed may itself have been parsed as a relation.
         names.remove(word);
         Ok((start, pairs(word, names)))
     }
 
-    /// Tables and views, without those of information_schema.
+    /// Tables and views, except those of information_schema.
     fn tables(&self) -> Vec<String> {
         let mut names = Vec::new();
         for catalog in self.context.catalog_names() {
@@ -99,7 +99,7 @@ impl Completions {
         if let Some(known) = self.columns.borrow().get(table) {
             return known.clone();
         }
-        // A relation that is not there has no columns; the statement's own error names it.
+        // An unknown relation has no columns; the statement's own error will name it.
         let provider = Handle::current().block_on(self.context.table_provider(reference(table)));
         let columns: Vec<String> = provider.map_or_else(
             |_| vec![],
@@ -116,7 +116,7 @@ impl Completions {
     }
 }
 
-/// A name as SQL reads it: a file in quotes is one name, whatever dots it has.
+/// A name parsed as in SQL: a quoted file is one name, even with dots.
 fn reference(name: &str) -> TableReference {
     match name.contains(['/', '.']) && !name.contains('"') {
         true => TableReference::bare(name.to_string()),
@@ -131,7 +131,7 @@ fn quoted_if_needed(name: String) -> String {
     if is_plain { name } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
-/// Names that begin as `word` does, whatever its capitals.
+/// Names that begin with `word`, ignoring case.
 fn pairs(word: &str, names: impl IntoIterator<Item = String>) -> Vec<Pair> {
     let wanted = word.trim_start_matches('"').to_lowercase();
     let begins = |name: &String| name.trim_start_matches('"').to_lowercase().starts_with(&wanted);
@@ -144,7 +144,7 @@ fn command_names(word: &str) -> Vec<Pair> {
     names.map(|name| Pair { display: name.clone(), replacement: name }).collect()
 }
 
-/// Single quotes in a text, those in names and comments left out.
+/// Number of single quotes in a text, except those in names and comments.
 fn quotes(text: &str) -> usize {
     let mut in_name = false;
     let mut count = 0;
@@ -158,7 +158,7 @@ fn quotes(text: &str) -> usize {
     count
 }
 
-/// The word before the end of a text, with its dots, and where it begins.
+/// The last word of a text, including dots, and its start.
 fn last_word(text: &str) -> (usize, &str) {
     let is_part = |letter: char| letter.is_alphanumeric() || "_.\"".contains(letter);
     let start =
@@ -166,9 +166,9 @@ fn last_word(text: &str) -> (usize, &str) {
     (start, &text[start..])
 }
 
-/// The relations behind FROM and JOIN, with their aliases.
+/// The relations after FROM and JOIN, with their aliases.
 fn relations(line: &str) -> Vec<(String, String)> {
-    // A string that is still open ends where the line does.
+    // An open string ends with the line.
     let tokens = Tokenizer::new(&GenericDialect {}, line).tokenize();
     let tokens = tokens.or_else(|_| Tokenizer::new(&GenericDialect {}, &format!("{line}'")).tokenize());
     let tokens: Vec<Token> =

@@ -1,7 +1,8 @@
-//! The line editor: when a statement is complete, its colours, its completions, its history.
+//! The line editor: completeness of statements, colors, completions, history.
 //!
-//! Enter    ends a statement behind its semicolon, a command at its end; before that it begins another line of the same statement.
-//! Colours  keywords bold, strings green, numbers cyan, comments dim: of a terminal's own palette, so that they suit its background.
+//! Enter    Ends a statement after its semicolon, and a command at the end of its line; otherwise it starts another
+//!          line.
+//! Colors   Keywords are bold, strings green, numbers cyan, comments dim, from the terminal's own palette.
 
 use std::borrow::Cow;
 use std::io;
@@ -24,22 +25,22 @@ use super::words::is_keyword;
 use crate::statements;
 use crate::terminal;
 
-/// Statements that the history keeps.
+/// Maximum number of statements in the history.
 const HISTORY: usize = 10_000;
 const PROMPT: &str = "millpond> ";
 
-// Legible on light and dark backgrounds alike, which green, cyan, yellow and blue of the usual palettes are not.
+// Legible on light and dark backgrounds; green, cyan, yellow and blue of the usual palettes are not.
 const BOLD: &str = "\x1b[1m";
 const MAGENTA: &str = "\x1b[35m";
 const DIM: &str = "\x1b[2m";
 const RESET: &str = "\x1b[0m";
 
-/// What the user has done at the prompt.
+/// The user's input at the prompt.
 pub enum Typed {
     Text(String),
-    /// Ctrl-C: the line is dropped.
+    /// Ctrl-C: the line is discarded.
     Interrupted,
-    /// Ctrl-D, or the terminal is gone.
+    /// Ctrl-D, or the terminal is closed.
     End,
 }
 
@@ -50,10 +51,10 @@ pub struct LineEditor {
 }
 
 impl LineEditor {
-    /// An editor that completes by `completions` and keeps its history in a file.
+    /// An editor that uses `completions` and keeps its history in a file.
     ///
     /// # Errors
-    /// The terminal's.
+    /// Errors of the terminal.
     pub fn new(completions: Completions, history: Option<PathBuf>) -> rustyline::Result<Self> {
         let colours = if terminal::has_colours() { ColorMode::Enabled } else { ColorMode::Disabled };
         let config = Config::builder()
@@ -68,10 +69,10 @@ impl LineEditor {
         Ok(Self { editor, history })
     }
 
-    /// Reads the history, and makes its folder, which is closed to other users.
+    /// Reads the history, and creates its folder, accessible only to this user.
     ///
     /// # Errors
-    /// The file system's, but for a file that is not there yet.
+    /// Errors of the file system, except for a missing file.
     pub fn open_history(&mut self) -> Result<(), (PathBuf, io::Error)> {
         let Some(path) = self.history.clone() else { return Ok(()) };
         let opened = make_folder(&path).and_then(|()| match self.editor.load_history(&path) {
@@ -84,10 +85,10 @@ impl LineEditor {
         })
     }
 
-    /// Waits for a statement or a command. Blocks the thread.
+    /// Waits for a statement or a command. Blocks the calling thread.
     ///
     /// # Errors
-    /// The terminal's.
+    /// Errors of the terminal.
     pub fn read(&mut self) -> rustyline::Result<Typed> {
         match self.editor.readline(PROMPT) {
             Ok(text) => {
@@ -100,7 +101,7 @@ impl LineEditor {
         }
     }
 
-    /// A statement has run: tables may be others.
+    /// Drops cached names, because a statement may have changed tables.
     pub fn forget_names(&self) {
         if let Some(helper) = self.editor.helper() {
             helper.completions.forget();
@@ -109,7 +110,7 @@ impl LineEditor {
 
     fn remember(&mut self, text: &str) {
         let text = text.trim_end();
-        // Several shells append to one file. That it cannot be written was said when it was opened.
+        // Several shells append to one file. A write error was already reported when the history was opened.
         if !text.trim().is_empty()
             && self.editor.add_history_entry(text).unwrap_or(false)
             && let Some(path) = &self.history
@@ -125,7 +126,7 @@ fn make_folder(path: &std::path::Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// What the editor asks about SQL.
+/// SQL support for the editor.
 struct Sql {
     completions: Completions,
 }
@@ -163,7 +164,7 @@ impl Highlighter for Sql {
     }
 }
 
-/// SQL with colours; as it is where the tokenizer cannot read it. A string that is still open goes to the line's end.
+/// SQL with colors; unchanged if the tokenizer rejects it. An open string extends to the end of the line.
 fn coloured(line: &str) -> Cow<'_, str> {
     let tokens = |text: &str| Tokenizer::new(&GenericDialect {}, text).with_unescape(false).tokenize();
     let closed = format!("{line}'");
@@ -186,7 +187,7 @@ fn coloured(line: &str) -> Cow<'_, str> {
         }
         if colour.is_empty() { text.push_str(&written) } else { text.extend([colour, &written, RESET]) }
     }
-    // The editor counts on the same letters.
+    // The editor requires that the text without colors is unchanged.
     let is_same = strip(&text) == line;
     if is_same { Cow::Owned(text) } else { Cow::Borrowed(line) }
 }

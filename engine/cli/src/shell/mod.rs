@@ -6,8 +6,8 @@
 //!                  └───────── errors are printed, the session stays ◄─┘
 //! ```
 //!
-//! Ctrl-C   at the prompt clears the line; in a query it ends the query, which frees its memory on the device.
-//! Plans    of queries that were typed before are found by their texts, as in suites.
+//! Ctrl-C   At the prompt it clears the line; during a query it ends the query, which frees its device memory.
+//! Plans    Repeated queries reuse the plans that were cached by statement text, as in suites.
 
 mod commands;
 mod complete;
@@ -44,7 +44,7 @@ pub use commands::is_command;
 /// Runs the shell.
 ///
 /// # Errors
-/// Those of the session's opening, and of a terminal that cannot be read.
+/// Errors of opening the session, and of an unreadable terminal.
 pub async fn run(cli: &Cli) -> Result<Exit, CliError> {
     if cli.session.trace.is_some() {
         return Err(CliError::usage("--trace takes statements (-c, -f); in the shell there is EXPLAIN ANALYZE"));
@@ -88,7 +88,7 @@ pub async fn run(cli: &Cli) -> Result<Exit, CliError> {
         }
     }
     loop {
-        // The prompt waits on this thread; the runtime has others.
+        // Waiting at the prompt blocks this thread; the runtime has others.
         match tokio::task::block_in_place(|| editor.read()).map_err(terminal_error)? {
             Typed::End => break,
             Typed::Interrupted => continue,
@@ -97,7 +97,7 @@ pub async fn run(cli: &Cli) -> Result<Exit, CliError> {
                 Err(Stop::Leave) => break,
                 Err(Stop::Error(error)) if error.is_reader_gone() => {}
                 Err(Stop::Error(error)) if matches!(error.exit, Exit::Terminated | Exit::HungUp) => return Err(error),
-                // That a query was ended is no error of it.
+                // Ending a query on request is not an error.
                 Err(Stop::Error(error)) if error.exit == Exit::Interrupted => tell(&error.message),
                 Err(Stop::Error(error)) => tell_error(&error),
             },
@@ -111,7 +111,7 @@ fn terminal_error(error: rustyline::error::ReadlineError) -> CliError {
     CliError::file(format!("cannot read from the terminal: {error}"))
 }
 
-/// Why the rest of an input is not run.
+/// Reason why the rest of an input is not run.
 enum Stop {
     Error(CliError),
     Leave,
@@ -123,23 +123,23 @@ impl From<CliError> for Stop {
     }
 }
 
-/// A session with its settings.
+/// A session and its settings.
 struct Shell<'a> {
     cli: &'a Cli,
     runner: Runner<'a>,
     interrupts: &'a Interrupts,
-    /// The format of the screen.
+    /// The format for the screen.
     format: Format,
     /// The file of `\o`.
     file: Option<Output>,
     has_pager: bool,
     has_footer: bool,
     rows: Option<Rows>,
-    /// Files that are being read, so that one that reads itself ends.
+    /// Depth of nested files being read; limits files that read themselves.
     reading: usize,
 }
 
-/// Files that read each other.
+/// Maximum depth of files that read each other.
 const READ_DEPTH: usize = 16;
 
 impl<'a> Shell<'a> {
@@ -163,14 +163,14 @@ impl<'a> Shell<'a> {
         }
     }
 
-    /// Ends the file of `\o`, and the log of memory.
+    /// Finishes the file of `\o` and the memory log.
     fn close(mut self) -> Result<Exit, CliError> {
         self.write_to(None)?;
         session::finish_log(self.runner.session())?;
         Ok(Exit::Ok)
     }
 
-    /// Runs what was typed: one command, or statements.
+    /// Runs typed input: one command, or statements.
     async fn take(&mut self, text: &str) -> Result<(), Stop> {
         let word = text.trim().trim_end_matches(';').trim_end();
         if is_command(text) {
@@ -179,7 +179,7 @@ impl<'a> Shell<'a> {
         match word.to_ascii_lowercase().as_str() {
             "quit" | "exit" => Err(Stop::Leave),
             "help" => self.command("\\?").await,
-            // What is pasted may have commands among its lines.
+            // Pasted text may contain commands between its statements.
             _ => self.script(text).await,
         }
     }
@@ -311,7 +311,7 @@ impl<'a> Shell<'a> {
         Ok(())
     }
 
-    /// Shows the columns of a relation, with their types as tables name them.
+    /// Shows the columns of a relation, with the type names that tables use.
     async fn describe(&mut self, name: &str) -> Result<(), CliError> {
         let statement = Statement { sql: format!("DESCRIBE {name}"), first_line: 0 };
         let session = self.runner.session();
@@ -336,7 +336,7 @@ impl<'a> Shell<'a> {
         self.look_up(&format!("SELECT * FROM (VALUES {rows}) AS columns(\"column\", \"type\", \"nullable\")")).await
     }
 
-    /// Runs a statement of the shell's own.
+    /// Runs an internal statement of the shell.
     async fn look_up(&mut self, sql: &str) -> Result<(), CliError> {
         let had_footer = std::mem::replace(&mut self.has_footer, false);
         let last = self.runner.last_report();
@@ -346,7 +346,7 @@ impl<'a> Shell<'a> {
         ended
     }
 
-    /// Answers go to a file from here on, or to the screen. The file that they went to is whole then.
+    /// Redirects answers to a file, or to the screen. Finishes the previous file.
     fn write_to(&mut self, path: Option<&str>) -> Result<(), CliError> {
         let next = match path {
             Some(path) => Some((Output::open(Path::new(path))?, format_of_file(&self.cli.query, Path::new(path))?)),
@@ -383,7 +383,7 @@ impl<'a> Shell<'a> {
         Ok(())
     }
 
-    /// Where the last query ran, and why not on the device.
+    /// Where the last query ran, and the reasons for what did not run on the device.
     fn why(&self) -> String {
         let Some(report) = self.runner.last_report() else { return "no query has run yet".to_string() };
         let Some(device) = &report.device else {
@@ -411,17 +411,17 @@ fn switched(on: bool) -> &'static str {
 #[derive(Debug, PartialEq, Eq)]
 enum Piece<'a> {
     Command(&'a str),
-    /// Statements, and the line on which they begin, from 0.
+    /// Statements, and the line where they begin, from 0.
     Statements(&'a str, u64),
 }
 
-/// The commands of a script, each on a line of its own, and the statements between them.
+/// Splits a script into commands, each on a line of its own, and the statements between them.
 fn pieces(script: &str) -> Vec<Piece<'_>> {
     let script = script.strip_prefix('\u{feff}').unwrap_or(script);
     let mut pieces = Vec::new();
     let (mut begin, mut at, mut first_line) = (0, 0, 0);
     for (number, line) in script.split_inclusive('\n').enumerate() {
-        // A line within a statement is a part of it, whatever it begins with.
+        // A line inside a statement belongs to it, even if it looks like a command.
         let before = &script[begin..at];
         if is_command(line) && (before.trim().is_empty() || statements::ends(before)) {
             if !before.trim().is_empty() {
@@ -438,7 +438,7 @@ fn pieces(script: &str) -> Vec<Piece<'_>> {
     pieces
 }
 
-/// True where the shell can be had: a terminal to read from and one to write to.
+/// True if the shell can run: standard input and standard output are terminals.
 pub fn is_possible() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }

@@ -7,17 +7,18 @@
 
 use std::path::PathBuf;
 
-/// The file of what was typed before.
+/// The history file.
 pub fn history() -> Option<PathBuf> {
     of_user("XDG_STATE_HOME", ".local/state").map(|folder| folder.join("millpond/history"))
 }
 
-/// The file that is run at the start.
+/// The startup file.
 pub fn rc() -> Option<PathBuf> {
     of_user("XDG_CONFIG_HOME", ".config").map(|folder| folder.join("millpond/rc.sql"))
 }
 
-/// A folder of the environment, which the specification wants absolute, else one below the home folder.
+/// The folder in an environment variable if it is absolute, as the specification requires, else a folder below the home
+/// folder.
 fn of_user(variable: &str, below_home: &str) -> Option<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     absolute(variable).or_else(|| absolute("HOME").map(|home| home.join(below_home)))

@@ -1,5 +1,5 @@
-//! Keywords that the shell colours and completes: those of queries and definitions. sqlparser's list has 900, most of which are names
-//! of columns to everybody else.
+//! Keywords that the shell colors and completes: those of queries and definitions. sqlparser's list has 900, most of
+//! which are common column names.
 
 /// In ascending order.
 pub const KEYWORDS: [&str; 112] = [

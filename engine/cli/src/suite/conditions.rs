@@ -1,11 +1,11 @@
-//! Under what a suite ran: what two reports must share before their figures are compared.
+//! Conditions of a suite's run, which two reports must share before their figures are compared.
 //!
 //! ```text
 //!   of the run       suite · data, with its manifest · commit · host · command
-//!   of each session  device · settings that differ from the defaults · bytes that its pool may hold
+//!   of each session  device · settings that differ from the defaults · limit of its pool in bytes
 //! ```
 //!
-//! JSON   every line has all of it, with the time at which the query was done.
+//! JSON   Every line contains all conditions, and the time when its query finished.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,29 +22,29 @@ use crate::args::{RunArgs, SessionArgs};
 use crate::manifest::{self, Manifest};
 use crate::version::COMMIT;
 
-/// What all sessions of a run have in common.
+/// Conditions shared by all sessions of a run.
 pub(super) struct Conditions {
     pub suite: String,
     pub title: String,
-    /// As the command line has it.
+    /// The path as given on the command line.
     pub data: String,
     pub manifest: Option<Manifest>,
     pub host: String,
     pub cores: usize,
-    /// `--param` and `--vary`, as they were given.
+    /// `--param` and `--vary` as given.
     pub arguments: Vec<String>,
     pub command: String,
     pub began: String,
 }
 
-/// What one session adds: it has an allocator of its own.
+/// Conditions of one session, which has its own allocator.
 pub(super) struct Lane {
     /// The device's name, or `cpu`.
     pub device: String,
     pub is_simulated: bool,
     /// The strategy of device memory; `None` without a device.
     pub allocator: Option<&'static str>,
-    /// Bytes that its pool may hold.
+    /// Limit of its pool in bytes.
     pub pool_limit_bytes: Option<u64>,
     /// Options that differ from their defaults.
     pub settings: BTreeMap<String, String>,
@@ -66,7 +66,7 @@ impl Conditions {
         }
     }
 
-    /// The data in words: the folder, and what its manifest says.
+    /// The data in words: the folder, and its manifest's settings.
     pub fn data_in_words(&self) -> String {
         match &self.manifest {
             Some(manifest) => format!("{} ({manifest})", self.data),
@@ -74,7 +74,7 @@ impl Conditions {
         }
     }
 
-    /// The fields that a line of JSON has beside those of its query.
+    /// The fields that conditions add to a query's line of JSON.
     pub fn json(&self, lane: &Lane) -> Map<String, Value> {
         let fields = json!({
             "suite": self.suite,
@@ -111,7 +111,7 @@ impl Lane {
     }
 }
 
-/// Options of Millpond that differ from their defaults, those of DataFusion that `--set` has given, and the allocator.
+/// Options of Millpond that differ from their defaults, options of DataFusion set by `--set`, and the allocator.
 fn settings(session: &Millpond, args: &SessionArgs, allocator: Option<&str>) -> BTreeMap<String, String> {
     let entries = |options: &MillpondOptions| {
         let entries = options.entries().into_iter();
@@ -128,7 +128,7 @@ fn settings(session: &Millpond, args: &SessionArgs, allocator: Option<&str>) -> 
     settings
 }
 
-/// Tables of the suite that lie in the folder and are none of its manifest's: nothing is known of their scale.
+/// Tables of the suite that are in the folder but not in its manifest, so their scale is unknown.
 pub(super) fn strangers(suite: &Suite, data: &Path, manifest: &Manifest) -> Vec<String> {
     let is_there =
         |table: &&String| data.join(format!("{table}.parquet")).exists() || data.join(table.as_str()).is_dir();
@@ -136,7 +136,7 @@ pub(super) fn strangers(suite: &Suite, data: &Path, manifest: &Manifest) -> Vec<
     unknown.filter(is_there).cloned().collect()
 }
 
-/// The time now, as RFC 3339 has it, in UTC.
+/// The current time in UTC, by RFC 3339.
 fn now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
     rfc3339(i64::try_from(since).unwrap_or(i64::MAX))
@@ -156,7 +156,7 @@ fn host() -> String {
     }
 }
 
-/// A command as one would type it, the program by its name alone.
+/// A command as typed, with the program's name instead of its path.
 fn command(arguments: impl Iterator<Item = String>) -> String {
     let mut words: Vec<String> = arguments.map(|argument| quoted(&argument)).collect();
     if let Some(program) = words.first_mut() {

@@ -1,16 +1,17 @@
-//! `millpond run`: a suite with counts and a digest per query, on one device, from one allocator or from several.
+//! `millpond run`: runs a suite with counts and a digest per query, on one device, with one allocator or several.
 //!
 //! ```text
 //!   suite ─► a session for each allocator ─► for each query, for each session: run, again, validate ─► Row ─► a report
 //!                                                                 └─ the CPU's answer, once ─┘
 //! ```
 //!
-//! Time   is told for real devices only. The first run of a query is the cold one; the page cache is as it is.
-//! Turns  allocators take turns query by query, and leave no unused memory to each other.
-//! Seen   with --json or --trace the last run of a query is recorded, and its profile is told.
-//! Valid  every run of a query is compared, repeats too: a time whose answer differs is a problem, not a time.
-//! Report conditions of the run in every line of JSON and at the head of Markdown ([`conditions`]); progress on a terminal.
-//! Varied with --vary each run of a query is a text of its own, compared with the CPU's answer to it or not at all.
+//! Time   Reported for real devices only. The first run of a query is the cold one; the page cache is not changed.
+//! Turns  Allocators take turns query by query, and release unused memory before the next one's turn.
+//! Seen   With --json or --trace the last run of a query is recorded, and its profile is reported.
+//! Valid  Every run of a query is compared, including repeats: a run with a wrong answer is a problem, not a time.
+//! Report Conditions of the run are in every line of JSON and at the head of Markdown ([`conditions`]); progress
+//!        on a terminal.
+//! Varied With --vary each run of a query has its own text, compared with the CPU's answer to it or not at all.
 
 mod conditions;
 mod print;
@@ -41,10 +42,12 @@ use conditions::{Conditions, Lane};
 use progress::Progress;
 use row::{Row, Sample};
 
-/// Runs the suite; `Ok` carries exit 1 when an answer differed or a query failed, and that of the signal that ended it.
+/// Runs the suite; `Ok` carries exit 1 if an answer differed or a query failed, and the exit code of a signal that
+/// ended it.
 ///
 /// # Errors
-/// Exit 2 for an unknown suite, query or parameter, 4 for missing tables and files, and what a session's opening gives.
+/// Exit 2 for an unknown suite, query or parameter, 4 for missing tables and files, and the errors of opening a
+/// session.
 pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, CliError> {
     let mut suite = Suite::open(&args.suite).map_err(suite_error)?;
     for parameter in &args.parameters {
@@ -56,7 +59,7 @@ pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, Cli
     let sessions = one_for_each_allocator(session_args)?;
     let manifest = manifest_of(&suite, args, session_args.quiet);
     if let Some(manifest) = manifest.as_ref().filter(|manifest| manifest.suite == suite.name) {
-        // What is missing is to be of the same scale.
+        // The suggested command generates missing tables at the same scale.
         suite.data_command = Some(format!("millpond gen {} --scale {} --out", manifest.suite, manifest.scale));
     }
     let conditions = Conditions::new(&suite, args, manifest);
@@ -92,7 +95,8 @@ pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, Cli
     let (mut exit, count) = (Exit::Ok, lanes.len());
     let progress = Progress::new(queries.len() * count, session_args.quiet);
     'all: for (first, texts) in queries.iter().enumerate() {
-        // Side by side, and each query begins with another allocator: what a process learns on its way is nobody's advantage.
+        // The allocators run each query in turn, starting with a different one each time, so that none benefits from
+        // warmed-up process state.
         for place in (first..first + count).map(|place| place % count) {
             let (session, lane, rows) = &mut lanes[place];
             progress.begin(&texts[0].id, lane.allocator);
@@ -100,7 +104,7 @@ pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, Cli
             let mut row = match interrupts.or_interrupted(async { Ok(running.await) }).await {
                 Ok(row) => row,
                 Err(ended) => {
-                    // What has run is told; the query that was interrupted is not among it, for any allocator.
+                    // Report the queries that have run; drop the interrupted one for all allocators.
                     progress.done(|| tell(format_args!("{}: {}", texts[0].id, ended.message)));
                     exit = ended.exit;
                     lanes.iter_mut().for_each(|(.., rows)| rows.truncate(first));
@@ -141,7 +145,7 @@ pub async fn run(args: &RunArgs, session_args: &SessionArgs) -> Result<Exit, Cli
     Ok(exit)
 }
 
-/// The manifest of the data, with a note about one that cannot be read and about tables that it does not know.
+/// The manifest of the data. Prints a note if it is unreadable or does not list all tables.
 fn manifest_of(suite: &Suite, args: &RunArgs, quiet: bool) -> Option<Manifest> {
     let note = |note: String| {
         if !quiet {
@@ -161,7 +165,7 @@ fn manifest_of(suite: &Suite, args: &RunArgs, quiet: bool) -> Option<Manifest> {
     read
 }
 
-/// The queries that were asked for, each once; all of them without a wish.
+/// The requested queries, without duplicates; all of them by default.
 fn chosen(suite: &Suite, wanted: &[String]) -> Result<Vec<Query>, SuiteError> {
     if wanted.is_empty() {
         return Ok(suite.queries.clone());
@@ -176,7 +180,7 @@ fn chosen(suite: &Suite, wanted: &[String]) -> Result<Vec<Query>, SuiteError> {
     Ok(chosen)
 }
 
-/// What each run of a query runs: the same text, or with `--vary` other constants in each.
+/// The texts that a query's runs execute: equal ones, or with `--vary` one with other constants for each run.
 fn runs_of(suite: &Suite, query: &Query, args: &RunArgs) -> Result<Vec<Query>, CliError> {
     let text = |run: u32| match args.vary {
         Some(seed) => suite.varied(query, seed, run.into()).map_err(suite_error),
@@ -185,7 +189,7 @@ fn runs_of(suite: &Suite, query: &Query, args: &RunArgs) -> Result<Vec<Query>, C
     (0..args.repeat.max(1)).map(text).collect()
 }
 
-/// A session's flags for each strategy of `--allocator`, which may be several or all.
+/// The session flags for each strategy of `--allocator` (several, or `all`).
 fn one_for_each_allocator(session_args: &SessionArgs) -> Result<Vec<SessionArgs>, CliError> {
     let several = session_args.allocator.as_deref().is_some_and(|list| list.contains(',') || list.trim() == "all");
     if !several {
@@ -211,23 +215,23 @@ async fn open(
     Ok(session)
 }
 
-/// What opening a session's device took: it is part of no query's time.
+/// Milliseconds to open the session's device; not part of any query's time.
 fn opening_ms(session: &Millpond) -> Option<f64> {
     session.engine().map(|engine| engine.opening().as_secs_f64() * 1e3)
 }
 
-/// Gives the pool's unused memory back, so that every allocator finds the device as the first one did. A pool that may not
-/// give anything back, since it was made for export, keeps it.
+/// Releases the pool's unused memory, so that every allocator finds the device as the first one did. A pool made for
+/// export may keep it.
 fn leave_to_others(session: &Millpond) {
     if let Some(engine) = session.engine() {
         let _ = engine.pool().trim_to(ByteSize::ZERO);
     }
 }
 
-/// What the CPU answers, each text once.
+/// The CPU's answers; each text runs once.
 struct Reference {
     session: Millpond,
-    /// By the text.
+    /// Keyed by statement text.
     answers: HashMap<String, Result<Outcome, String>>,
 }
 
@@ -247,7 +251,8 @@ impl Reference {
     }
 }
 
-/// Runs a query as often as it has texts. What goes wrong in any of them is the row's problem. With `records` the last one is recorded.
+/// Runs a query once per text. A problem in any of the runs is recorded in the row. With `records` the last run is
+/// profiled.
 async fn run_one(
     session: &Millpond,
     mut reference: Option<&mut Reference>,
@@ -313,7 +318,7 @@ async fn run_one(
     row
 }
 
-/// A profile without its events, of which there are many.
+/// A profile without its many events.
 fn summary(profile: Profile) -> Profile {
     Profile { recording: Recording::default(), ..profile }
 }
@@ -337,7 +342,7 @@ fn runner(error: RunnerError) -> CliError {
         | RunnerError::NotAFolder { .. } => CliError::file(error.to_string()),
         RunnerError::FunctionMissing { .. } => CliError::usage(error.to_string()),
         RunnerError::Table { path, source, .. } => unreadable(&path.to_string_lossy(), source),
-        // Whoever tells it names the query.
+        // The caller names the query.
         RunnerError::Query { source, .. } => CliError::from_datafusion(source),
         _ => CliError::sql(error.to_string()),
     }

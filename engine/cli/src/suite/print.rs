@@ -1,7 +1,7 @@
 //! Rows as tables for people: on the terminal, and as Markdown.
 //!
 //! ```text
-//!   Markdown          title · conditions                              then tables, of the allocator that they name
+//!   Markdown          title · conditions                              then tables, for the allocators that they name
 //!   one allocator     query · counts · times                          then reasons, notes and texts
 //!   several           allocator · sums · share in the allocator       query · ms of each, and its ratio to the first
 //! ```
@@ -87,7 +87,7 @@ pub(super) fn table(runs: &[Run], quiet: bool) {
     }
 }
 
-/// Prints Markdown: under what the queries ran, where they ran and what they took, then the allocators side by side.
+/// Prints Markdown: conditions, placement and times, then the allocators side by side.
 pub(super) fn markdown(conditions: &Conditions, runs: &[Run]) {
     println!("# {}\n", conditions.title);
     let lanes: Vec<&Lane> = runs.iter().map(|(lane, _)| lane).collect();
@@ -108,7 +108,7 @@ pub(super) fn markdown(conditions: &Conditions, runs: &[Run]) {
     }
 }
 
-/// The conditions of a run, by their names.
+/// The conditions of a run, with their names.
 fn heading(conditions: &Conditions, lanes: &[&Lane]) -> Vec<(&'static str, String)> {
     let mut devices: Vec<&str> = lanes.iter().map(|lane| lane.device.as_str()).collect();
     devices.dedup();
@@ -134,7 +134,7 @@ fn milliseconds(ms: Option<f64>) -> String {
     ms.map_or("-".to_string(), |ms| format!("{ms:.1}"))
 }
 
-/// Everything that is counted, for one allocator.
+/// All counts, for one allocator.
 fn counts(rows: &[Row]) -> Grid {
     let repeated = rows.iter().any(|row| row.samples.len() > 1);
     let mut header = vec!["query", "status", "digest", "rows", if repeated { "cold ms" } else { "ms" }];
@@ -181,7 +181,7 @@ fn counts(rows: &[Row]) -> Grid {
     grid
 }
 
-/// What ran where, and why not on the device.
+/// Placement of each query, and the reasons for fallbacks.
 fn places(rows: &[Row]) -> Grid {
     let header = [
         "query",
@@ -240,7 +240,7 @@ fn sums(rows: &[Row]) -> Vec<String> {
     ]
 }
 
-/// How many answers are equal to those that they were compared with.
+/// Number of answers that equal the answers they were compared with.
 fn compared(rows: &[Row]) -> String {
     if rows.iter().all(|row| row.validated.is_none()) {
         return NOT_COMPARED.to_string();
@@ -282,7 +282,7 @@ fn ratio(ms: Option<f64>, first: Option<f64>) -> String {
     ms.zip(first).map_or("-".to_string(), |(ms, first)| format!("{:.2}", ms / first))
 }
 
-/// Milliseconds of each query from each allocator, and how many times those of the first.
+/// Milliseconds of each query with each allocator, and the ratios to the first one.
 fn times(runs: &[Run]) -> Option<Grid> {
     let timed: Vec<&Run> = runs.iter().filter(|(_, rows)| rows.iter().any(|row| row.ms().is_some())).collect();
     let names: Vec<String> = timed.iter().map(|(lane, _)| lane.allocator.unwrap_or("cpu").to_string()).collect();

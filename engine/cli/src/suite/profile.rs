@@ -1,10 +1,10 @@
-//! A profile as JSON: ms on the host and on the device, thread seconds below feeding, bytes, and 10⁹ bytes a second.
+//! A profile as JSON: ms on the host and on the device, thread seconds below feeding, bytes, and GB per second.
 
 use millpond::Profile;
 use millpond::profile::{KernelProfile, SegmentProfile};
 use serde_json::{Map, Value, json};
 
-/// Names with numbers, in order.
+/// Names and numbers, in order.
 fn steps(steps: &[(&'static str, u64)], ns_in_unit: f64) -> Value {
     Value::Object(
         steps.iter().map(|(step, ns)| (step.to_string(), json!(*ns as f64 / ns_in_unit))).collect::<Map<_, _>>(),
@@ -69,7 +69,7 @@ fn kernel(kernel: &KernelProfile) -> Value {
     value
 }
 
-/// What the simulated device counted, for each row.
+/// The simulated device's counts per row.
 fn per_row(figures: Option<millpond_memory::driver::LaunchFigures>, rows: u64) -> Value {
     let Some(figures) = figures.filter(|_| rows > 0) else { return Value::Null };
     let of = |count: u64| count as f64 / rows as f64;

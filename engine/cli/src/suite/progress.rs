@@ -1,4 +1,4 @@
-//! How far a suite is: a bar on standard error, where that is a terminal.
+//! Progress of a suite: a bar on standard error, if that is a terminal.
 //!
 //! ```text
 //!   q07 from caching  ████████████░░░░░░░░░░  61/180 queries, 00:02:11
@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// How often the time moves while a query runs.
+/// Interval at which the time is redrawn while a query runs.
 const TICK: Duration = Duration::from_millis(500);
 
 pub(super) struct Progress(ProgressBar);
 
 impl Progress {
-    /// A bar over `total` queries, each from each allocator; hidden when quiet or not on a terminal.
+    /// A bar over `total` runs of a query with an allocator; hidden when quiet or not on a terminal.
     pub fn new(total: usize, quiet: bool) -> Self {
         let show = !quiet && io::stderr().is_terminal();
         let target = if show { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
@@ -28,12 +28,12 @@ impl Progress {
         Self(bar)
     }
 
-    /// A query begins.
+    /// Shows the query that begins.
     pub fn begin(&self, query: &str, allocator: Option<&str>) {
         self.0.set_message(allocator.map_or(query.to_string(), |allocator| format!("{query} from {allocator}")));
     }
 
-    /// It is done. `print` writes what there is to say about it, above the bar, and must not panic: the bar's lock is held.
+    /// Counts a finished query. `print` writes its report above the bar, and must not panic: the bar's lock is held.
     pub fn done<T>(&self, print: impl FnOnce() -> T) -> T {
         let printed = self.0.suspend(print);
         self.0.inc(1);

@@ -1,4 +1,4 @@
-//! What is told about one query: its counts, its times, and what went wrong.
+//! A query's row of a report: counts, times, problems.
 
 use millpond::Profile;
 use millpond_bench::runner::Outcome;
@@ -8,27 +8,27 @@ use serde_json::{Map, Value, json};
 use super::profile;
 use crate::error::Exit;
 
-/// The status of an answer that there was nothing to compare with.
+/// Status of an answer without another answer to compare with.
 pub(super) const NOT_COMPARED: &str = "not compared";
 
-/// One query from one allocator.
+/// Result of one query with one allocator.
 pub(super) struct Row {
     pub query: String,
-    /// Of the first run.
+    /// Outcome of the first run.
     pub outcome: Option<Outcome>,
     /// Every run, in order.
     pub samples: Vec<Sample>,
-    /// Milliseconds that opening the device of its session took.
+    /// Milliseconds to open the device of its session.
     pub opening_ms: Option<f64>,
-    /// Where the time of its last run went, if that was recorded.
+    /// Profile of the last run, if it was recorded.
     pub profile: Option<Profile>,
-    /// Whether all answers equal the other device's; `None` when there was nothing to compare with.
+    /// Whether all answers equal those they were compared with; `None` if there was nothing to compare with.
     pub validated: Option<bool>,
     pub problem: Option<String>,
     pub exit: Exit,
 }
 
-/// The time of one run; `None` where it says nothing.
+/// The times of one run; `None` where a time is meaningless.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
     pub elapsed_ms: Option<f64>,
@@ -36,7 +36,7 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// The simulated device's time says nothing, and the CPU has no allocator of ours.
+    /// The simulated device's time is meaningless, and the CPU does not use a Millpond allocator.
     pub fn of(outcome: &Outcome) -> Sample {
         let device = outcome.report.device.as_deref();
         let simulated = device.is_some_and(|device| device.contains("sim"));
@@ -47,7 +47,7 @@ impl Sample {
     }
 }
 
-/// The middle of some numbers, and the least; `None` without any.
+/// The median and the minimum of some numbers; `None` if there are none.
 pub(super) fn median_and_least(mut values: Vec<f64>) -> Option<(f64, f64)> {
     values.sort_by(f64::total_cmp);
     let (least, middle) = (*values.first()?, values.len() / 2);
@@ -70,7 +70,7 @@ impl Row {
         }
     }
 
-    /// Keeps the first problem and the worst exit.
+    /// Records a problem; the row keeps the first problem and the worst exit code.
     pub fn trouble(&mut self, exit: Exit, problem: String) {
         self.exit = self.exit.max(exit);
         self.problem.get_or_insert(problem);
@@ -92,12 +92,12 @@ impl Row {
         self.samples.first()?.elapsed_ms
     }
 
-    /// Median and least milliseconds of the other runs.
+    /// Median and minimum milliseconds of the other runs.
     pub fn warm_ms(&self) -> Option<(f64, f64)> {
         median_and_least(self.samples.iter().skip(1).filter_map(|sample| sample.elapsed_ms).collect())
     }
 
-    /// What the query takes: the median of the warm runs, or the only run.
+    /// The query's milliseconds: the median of the warm runs, or the only run.
     pub fn ms(&self) -> Option<f64> {
         self.warm_ms().map(|(median, _)| median).or(self.cold_ms())
     }
@@ -109,7 +109,7 @@ impl Row {
         median_and_least(warm.collect()).map(|(median, _)| median)
     }
 
-    /// The row as one object, with the `conditions` that it came about under.
+    /// The row as one object, with the `conditions` of its run.
     pub fn json(&self, conditions: Map<String, Value>) -> Value {
         let report = self.outcome.as_ref().map(|outcome| &outcome.report);
         let part = |(name, rows): &(String, Rows)| json!({ "name": name, "rows": rows.num_rows(), "digest": rows.digest().ok() });

@@ -1,23 +1,23 @@
-//! Which columns a table shows, and how wide they are.
+//! Selection and widths of the columns of a table.
 //!
 //! ```text
-//!   all fit                   ─► as wide as their cells
+//!   all fit                   ─► as wide as their widest cells
 //!   all fit with texts cut    ─► the longest texts are cut
 //!   else                      ─► columns from both ends, … in the middle
 //! ```
 
 use super::{ELLIPSIS, width_of_cell};
 
-/// No text is cut below this width to make room for another column.
+/// Minimum width to which text is cut to make room for other columns.
 const LEAST: usize = 16;
-/// What stands around a cell: `| ` and ` `.
+/// Width around a cell: `| ` and ` `.
 const AROUND: usize = 3;
 
 /// A column of a table.
 pub struct Column {
     name: String,
     type_name: String,
-    /// The widest of its cells.
+    /// Width of its widest cell.
     cells: usize,
     is_number: bool,
     may_be_cut: bool,
@@ -36,7 +36,7 @@ impl Column {
         &self.type_name
     }
 
-    /// Takes a cell's width.
+    /// Widens the column to a cell's width.
     pub fn widen(&mut self, width: usize) {
         self.cells = self.cells.max(width);
     }
@@ -45,35 +45,36 @@ impl Column {
         width_of_cell(&self.name).max(width_of_cell(&self.type_name))
     }
 
-    /// Its width where texts and headings are cut to `most` columns of the terminal. Numbers and times are not cut.
+    /// The column's width if texts and headings are cut to `most` columns of the terminal. Numbers and times are not
+    /// cut.
     fn width(&self, most: usize) -> usize {
         let cells = if self.may_be_cut { self.cells.min(most) } else { self.cells };
         cells.max(self.heading().min(most)).max(1)
     }
 }
 
-/// What a table shows.
+/// The columns and widths of a table.
 pub struct Layout {
-    /// The columns that are shown.
+    /// Indices of the shown columns.
     pub columns: Vec<usize>,
-    /// The one of them before which others are left out.
+    /// Position in `columns` before which columns are left out.
     pub gap: Option<usize>,
     pub widths: Vec<usize>,
-    /// The ones that stand at the right.
+    /// Whether each column is right-aligned.
     pub right: Vec<bool>,
     /// True if texts are cut.
     pub cuts: bool,
 }
 
 impl Layout {
-    /// The layout of a table that takes at most `room` columns of a terminal. Its first column is always shown.
+    /// The layout of a table in at most `room` columns of a terminal. The first column is always shown.
     pub fn new(all: &[Column], room: Option<usize>) -> Self {
         let Some(room) = room else { return Self::of(all, (0..all.len()).collect(), None, usize::MAX) };
         let (mut columns, mut gap): (Vec<usize>, _) = ((0..all.len()).collect(), None);
         if total(all, &columns, LEAST, gap) > room {
             (columns, gap) = ends(all, room);
         }
-        // The greatest width that texts may have. With `LEAST` they fit, or there is one column alone.
+        // Search the greatest width for texts. At `LEAST` they fit, or only one column is left.
         let (mut fits, mut exceeds) = (LEAST, room.max(LEAST) + 1);
         while exceeds - fits > 1 {
             let middle = fits.midpoint(exceeds);
@@ -95,7 +96,7 @@ fn total(all: &[Column], columns: &[usize], most: usize, gap: Option<usize>) -> 
     1 + cells + gap.map_or(0, |_| width_of_cell(ELLIPSIS) + AROUND)
 }
 
-/// The columns from both ends that `room` has a place for, and where the others would stand.
+/// The columns from both ends that fit into `room`, and the position of the gap.
 fn ends(all: &[Column], room: usize) -> (Vec<usize>, Option<usize>) {
     let (mut first, mut last) = (vec![0], Vec::new());
     let with = |first: &[usize], last: &[usize]| -> Vec<usize> {

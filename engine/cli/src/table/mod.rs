@@ -1,4 +1,4 @@
-//! A table that is drawn while its rows still come, or as much of an answer as a terminal has room for.
+//! A table that is drawn while its rows arrive, or the part of an answer that fits a terminal.
 //!
 //! ```text
 //!   all rows       first 1,000 rows, or those of 100 ms ─► widths ─► +--------+---------+    a later, wider cell
@@ -7,9 +7,9 @@
 //!                                                                    +--------+---------+
 //! ```
 //!
-//! Memory   the rows that make the widths, and then one batch; of a part, the first and the last batches.
-//! NULL     is `NULL`, and the text NULL is `'NULL'`. A line break in a cell continues the cell one line below; other control characters
-//!          are shown as `\t`, `\r`, `\u{1b}`, since they would move the cursor.
+//! Memory   The rows that determine the widths, then one batch; for a part, the first and the last batches.
+//! NULL     `NULL`; the text NULL is `'NULL'`. A line break in a cell continues the cell one line below; other control
+//!          characters are shown as `\t`, `\r`, `\u{1b}`, since they would move the cursor.
 
 mod layout;
 
@@ -25,22 +25,22 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 use crate::types::type_name;
 use layout::{Column, Layout};
 
-/// Rows whose cells make the widths of columns.
+/// Number of rows that determine the widths of columns.
 pub const ROWS_OF_WIDTHS: usize = 1000;
 
-/// Stands for what is left out.
+/// Marks omitted rows and columns.
 const ELLIPSIS: &str = "…";
 
-/// How much of an answer a table shows.
+/// Limits on the shown part of an answer.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Fit {
-    /// At most this number of rows, the first and the last of the answer; `None` shows all.
+    /// Maximum number of rows: the first and the last ones of the answer; `None` shows all.
     pub rows: Option<usize>,
-    /// Columns of the terminal. Where the table is wider, long texts are cut, and columns in the middle are left out.
+    /// Width of the terminal. In a wider table, long texts are cut, and columns in the middle are left out.
     pub width: Option<usize>,
 }
 
-/// What a table has left out.
+/// Numbers of shown rows and columns, and the totals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shown {
     pub rows: usize,
@@ -53,14 +53,14 @@ pub struct Shown {
 pub struct TableWriter {
     columns: Vec<Column>,
     fit: Fit,
-    /// Rows that are not drawn yet; of a part, its first ones.
+    /// Rows that are not drawn yet; for a part, its first rows.
     held: Vec<RecordBatch>,
     held_rows: usize,
-    /// Of a part, the last rows so far.
+    /// For a part, the last rows so far.
     last: VecDeque<RecordBatch>,
     last_rows: usize,
     num_rows: usize,
-    /// Once the top is drawn.
+    /// Set once the top is drawn.
     layout: Option<Layout>,
 }
 
@@ -82,17 +82,17 @@ impl TableWriter {
         }
     }
 
-    /// True once the widths are known, and rows are drawn as they come.
+    /// True once the widths are known, so that rows are drawn as they arrive.
     pub fn is_drawing(&self) -> bool {
         self.layout.is_some()
     }
 
-    /// True if nothing is drawn before the last row has come.
+    /// True if nothing is drawn before the last row has arrived.
     pub fn waits_for_end(&self) -> bool {
         self.fit.rows.is_some()
     }
 
-    /// Takes rows: draws them, or holds them until there are enough for the widths.
+    /// Draws a batch, or holds it until there are enough rows for the widths.
     ///
     /// # Errors
     /// Arrow's, for a type without a text form, or the output's.
@@ -110,7 +110,7 @@ impl TableWriter {
         if self.held_rows >= ROWS_OF_WIDTHS { self.draw_held(out) } else { Ok(()) }
     }
 
-    /// Holds the first half of `most` rows, and the last half of those behind it.
+    /// Holds the first half of `most` rows, and the last half of the rows after them.
     fn hold_part(&mut self, batch: &RecordBatch, most: usize) {
         let (first, last) = (most.div_ceil(2), most / 2);
         let taken = batch.num_rows().min(first - self.held_rows);
@@ -136,15 +136,15 @@ impl TableWriter {
         }
     }
 
-    /// Draws the rows at hand, whose widths are those of the table from now on.
+    /// Draws the held rows, and fixes the widths of the table.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// See [`write`](Self::write).
     pub fn draw_held(&mut self, out: &mut dyn Write) -> Result<(), ArrowError> {
         if self.layout.is_some() {
             return Ok(());
         }
-        // Rows of a part, which are few, make the widths all.
+        // A part has few rows, so all of them determine the widths.
         let mut rows_left = if self.waits_for_end() { usize::MAX } else { ROWS_OF_WIDTHS };
         for batch in self.held.iter().chain(&self.last) {
             let rows = batch.num_rows().min(rows_left);
@@ -178,10 +178,10 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Draws what is left, and tells how much of the answer the table shows.
+    /// Draws the remaining rows. Returns how much of the answer the table shows.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// See [`write`](Self::write).
     pub fn finish(&mut self, out: &mut dyn Write) -> Result<Shown, ArrowError> {
         self.draw_held(out)?;
         let num_columns = self.columns.len();
@@ -198,7 +198,7 @@ impl TableWriter {
     }
 }
 
-/// True for strings, and for codes into a dictionary of them.
+/// True for strings and dictionaries of strings.
 fn is_text(of: &DataType) -> bool {
     match of {
         DataType::Dictionary(_, of) => is_text(of),
@@ -211,7 +211,7 @@ fn draw(batch: &RecordBatch, layout: &Layout, out: &mut dyn Write) -> Result<(),
     for_each_row(batch, &layout.columns, |cells| Ok(draw_row(cells, layout, out)?))
 }
 
-/// Calls `use_row` with the text of each cell of these columns, for each row.
+/// Calls `use_row` for each row, with the texts of its cells in these columns.
 pub fn for_each_row(
     batch: &RecordBatch,
     columns: &[usize],
@@ -231,7 +231,7 @@ pub fn for_each_row(
     for row in 0..batch.num_rows() {
         for (cell, (column, nulls)) in cells.iter_mut().zip(&columns) {
             cell.clear();
-            // A value that has no text says so in its cell; writing to a string cannot fail otherwise.
+            // If a value has no text form, its cell shows the error; writing to a string cannot fail otherwise.
             let _ = write!(cell, "{}", column.value(row));
             let is_text = nulls.as_ref().is_some_and(|nulls| nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row)));
             *cell = if is_text && cell == "NULL" { "'NULL'".into() } else { visible(std::mem::take(cell)) };
@@ -241,7 +241,7 @@ pub fn for_each_row(
     Ok(())
 }
 
-/// The text with its control characters escaped, but for line breaks.
+/// The text with its control characters escaped, except line breaks.
 pub fn visible(text: String) -> String {
     let moves = |letter: char| letter.is_control() && letter != '\n';
     if !text.contains(moves) {
@@ -268,7 +268,7 @@ fn rule(layout: &Layout, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "+")
 }
 
-/// Writes a letter many times. The widths that `{:1$}` takes end at 65,535.
+/// Writes a letter `times` times; `{:1$}` is limited to 65,535.
 fn repeat(letter: u8, mut times: usize, out: &mut dyn Write) -> io::Result<()> {
     let letters = [letter; 64];
     while times > 0 {
@@ -279,7 +279,7 @@ fn repeat(letter: u8, mut times: usize, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Draws a row, on as many lines as its tallest cell has.
+/// Draws a row, with as many lines as its tallest cell.
 fn draw_row(cells: &[String], layout: &Layout, out: &mut dyn Write) -> io::Result<()> {
     let height = cells.iter().map(|cell| cell.split('\n').count()).max().unwrap_or(1);
     for line in 0..height {
@@ -306,7 +306,7 @@ fn draw_row(cells: &[String], layout: &Layout, out: &mut dyn Write) -> io::Resul
     Ok(())
 }
 
-/// The beginning of a line, with an ellipsis, in `width` columns of a terminal.
+/// The beginning of a line, cut to `width` columns of a terminal, with an ellipsis.
 fn cut(line: &str, width: usize) -> String {
     let (mut used, mut kept) = (0, String::new());
     for letter in line.chars() {
@@ -319,7 +319,7 @@ fn cut(line: &str, width: usize) -> String {
     kept + ELLIPSIS
 }
 
-/// The columns of a terminal that the widest line of a cell takes.
+/// The width of a cell's widest line, in columns of a terminal.
 fn width_of_cell(cell: &str) -> usize {
     cell.split('\n').map(width_of_line).max().unwrap_or(0)
 }
@@ -400,7 +400,7 @@ mod tests {
         assert_eq!(cells(&text), ["0", "…"]);
     }
 
-    /// Whatever its columns are, a table is as wide as the terminal at most, unless one column alone is wider.
+    /// A table is at most as wide as the terminal, unless a single column is wider.
     #[test]
     fn a_table_is_as_wide_as_the_terminal() {
         let text =

@@ -1,7 +1,7 @@
-//! The commands of the README and of `docs/`: each is run here, or listed with the reason why it is not.
+//! The commands of the README and of `docs/`: each is run here, or listed with the reason why it is not run.
 //!
 //! ```text
-//!   ```sh blocks ─► lines, without comments ─┬─ listed ─► it must still be in a page, and its flags must be those of the program
+//!   ```sh blocks ─► lines, without comments ─┬─ listed ─► must still be on a page, with flags of the program
 //!                                            └─ else ──► run in a folder with the sample and small data of the suites
 //! ```
 
@@ -13,19 +13,19 @@ use millpond_cli::args::Cli;
 
 use crate::{clean, root};
 
-/// Why a command is not run here.
+/// Reason why a command is not run here.
 #[derive(Debug, Clone, Copy)]
 enum Why {
     NeedsGpu,
     NeedsNetwork,
     TakesMinutes,
-    /// It builds the workspace or a package, or wants what such a build has made.
+    /// Builds the workspace or a package, or needs the result of such a build.
     Builds,
-    /// It wants a program that is not part of this workspace.
+    /// Needs a program that is not part of this workspace.
     NeedsTools,
 }
 
-/// All commands that are not run, as the pages have them but for their comments.
+/// All commands that are not run, as on the pages but without their comments.
 const NOT_RUN: &[(Why, &[&str])] = &[
     (
         Why::NeedsGpu,
@@ -112,7 +112,7 @@ const NOT_RUN: &[(Why, &[&str])] = &[
     ),
 ];
 
-/// Words of commands, and what stands for them here: folders of data, which are small ones.
+/// Words of commands and their replacements here, such as folders with smaller data.
 const INSTEAD: &[(&str, &str)] = &[
     ("bdb-1", "bdb"),
     ("bdb-10", "bdb"),
@@ -125,10 +125,10 @@ const INSTEAD: &[(&str, &str)] = &[
     ("data", "tpch"),
 ];
 
-/// A query that a reader fills in, and the one that is run.
+/// The pages' query placeholder, and the query to run.
 const QUERY: (&str, &str) = ("SELECT …", "SELECT count(*) FROM 'data/samples/sales.parquet'");
 
-/// Scales of the data here.
+/// Scales of the data generated here.
 const SCALES: [(&str, &str); 2] = [("tpch", "0.001"), ("gpu-bdb", "0.01")];
 
 /// The commands in the shell blocks of a page, with their continuation lines and without comments.
@@ -153,7 +153,7 @@ fn commands(page: &str) -> Vec<String> {
     commands
 }
 
-/// A line up to a `#` that begins a word, outside of quotes.
+/// A line up to a `#` that begins a word outside quotes.
 fn without_comment(line: &str) -> &str {
     let (mut quote, mut before) = (None, ' ');
     for (at, c) in line.char_indices() {
@@ -168,7 +168,7 @@ fn without_comment(line: &str) -> &str {
     line
 }
 
-/// The words of a command, as a shell takes its quotes off.
+/// The words of a command, without shell quotes.
 fn words(command: &str) -> Vec<String> {
     let (mut words, mut quote, mut word): (Vec<String>, _, Option<String>) = (Vec::new(), None, None);
     for c in command.chars() {
@@ -186,13 +186,13 @@ fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// A call of the program: variables that are set for it, and its arguments.
+/// A call of the program: its environment variables and its arguments.
 struct Call {
     variables: Vec<(String, String)>,
     arguments: Vec<String>,
 }
 
-/// The call that a command is, by its name, under another program, or by cargo.
+/// The call in a command that runs the program by name, under another program, or through cargo.
 fn call(command: &str) -> Option<Call> {
     let words = words(command);
     let by_cargo = ["cargo", "run", "--release", "--bin", "millpond", "--"];
@@ -206,7 +206,7 @@ fn call(command: &str) -> Option<Call> {
     Some(Call { variables, arguments: words[at + 1..].to_vec() })
 }
 
-/// The same call over small data.
+/// The arguments with small data.
 fn small(arguments: &[String]) -> Vec<String> {
     let scale = SCALES.iter().find(|(suite, _)| arguments.iter().any(|word| word == suite)).map(|(_, scale)| *scale);
     let mut small: Vec<String> = Vec::with_capacity(arguments.len());
@@ -275,7 +275,7 @@ fn commands_of_pages_that_are_not_listed_run() {
     std::fs::create_dir_all(&samples).expect("folders");
     std::fs::copy(root().join("data/samples/sales.parquet"), samples.join("sales.parquet")).expect("the sample");
     let (mut ran, mut failed) = (BTreeSet::new(), Vec::new());
-    // Data first, whichever page makes it.
+    // Commands that make data run first, whichever page they are on.
     let mut calls: Vec<(String, String, Call)> = Vec::new();
     for (page, commands) in pages() {
         for command in commands.into_iter().filter(|command| !is_listed(command)) {
@@ -299,7 +299,7 @@ fn commands_of_pages_that_are_not_listed_run() {
     assert!(ran.len() > 8, "only {} commands ran", ran.len());
 }
 
-/// Runs the program in a folder; what it has said if that fails.
+/// Runs the program in a folder; its standard error if it fails.
 fn run(folder: &Path, variables: &[(String, String)], arguments: &[String]) -> Result<(), String> {
     let mut program = clean(env!("CARGO_BIN_EXE_millpond"));
     program.args(arguments).envs(variables.iter().cloned()).current_dir(PathBuf::from(folder));

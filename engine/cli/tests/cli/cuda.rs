@@ -1,7 +1,7 @@
-//! The whole engine on the CUDA driver without a GPU: the binary finds a libcuda that forwards into the simulated device
+//! The whole engine on the CUDA driver without a GPU: the binary finds a libcuda that forwards to the simulated device
 //! (`memory/examples/shim`, built by `cargo test`).
 //!
-//!   millpond --device cuda ─► engine ─► driver::cuda ─► libcuda.so.1 in a folder of the test ─► simulated device ─► report
+//!   millpond --device cuda ─► engine ─► driver::cuda ─► libcuda.so.1 in a test folder ─► simulated device ─► report
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::{Ended, millpond, millpond_in};
 const SALES: &str = "'data/samples/sales.parquet'";
 const NAME: &str = "simulated device behind a libcuda for tests";
 
-/// A folder in which the shim is libcuda.
+/// A folder with the shim as libcuda.
 pub(crate) fn shim_folder() -> TempDir {
     let target = Path::new(env!("CARGO_BIN_EXE_millpond")).parent().expect("binaries lie in target/<profile>");
     let library = target.join("examples/libshim.so");
@@ -28,24 +28,25 @@ pub(crate) fn shim_folder() -> TempDir {
     folder
 }
 
-/// A run over the shim: what it left behind, how many kernels it launched, and what the simulated device found.
+/// Runs the program over the shim. Returns its output, the number of kernel launches, and the simulated device's
+/// findings.
 fn over_the_shim(environment: &[(&str, &str)], args: &[&str]) -> (Ended, u64, String) {
     let (ended, [launches, _], findings) = counted_over_the_shim(environment, args);
     (ended, launches, findings)
 }
 
-/// The same, with the texts of PTX that were assembled beside the launches.
+/// Like [`over_the_shim`], but returns the numbers of launches and of assembled PTX texts.
 fn counted_over_the_shim(environment: &[(&str, &str)], args: &[&str]) -> (Ended, [u64; 2], String) {
     let folder = shim_folder();
     let report = folder.path().join("report");
     let here = [
         ("LD_LIBRARY_PATH", folder.path().to_str().expect("UTF-8")),
         ("CUDA_SHIM_REPORT", report.to_str().expect("UTF-8")),
-        // Kernels that the shim has assembled are for no other driver.
+        // Kernels assembled by the shim must not be cached for other drivers.
         ("MILLPOND_KERNEL_CACHE", "off"),
     ];
     let ended = millpond_in(&[&here[..], environment].concat(), "", args);
-    // No report: the driver was not started.
+    // The report is missing if the driver was not started.
     let report = std::fs::read_to_string(report).unwrap_or_default();
     let mut lines = report.lines();
     let counts = ["launches ", "assembled "]
@@ -78,7 +79,7 @@ fn info_says_why_there_is_none() {
     }
 }
 
-/// Every check that a user's GPU would have to pass.
+/// Every check that a user's GPU must pass.
 #[test]
 fn the_self_test_passes() {
     let (ended, launches, findings) = over_the_shim(&[], &["selftest", "--device", "cuda", "--queries", "40"]);
@@ -115,7 +116,7 @@ fn queries_run_on_the_cuda_driver() {
     }
 }
 
-/// What one process has assembled the next one loads, on the way that NVIDIA's driver has for it.
+/// A process loads the kernels that an earlier one has assembled, through the same calls as with NVIDIA's driver.
 #[test]
 fn a_second_process_loads_what_the_first_has_assembled() {
     let kept = tempfile::tempdir().expect("folder");
@@ -138,7 +139,7 @@ fn a_second_process_loads_what_the_first_has_assembled() {
         assert!(launches > 0, "{}", ended.stderr);
         assembled
     };
-    // A driver that gives no code away: every process assembles, and answers.
+    // If the driver does not return assembled code, every process assembles, and still answers.
     assert!(run(&[here, ("CUDA_SHIM_FAIL", "cuLinkCreate_v2=999")]) > 0);
     assert_eq!(files(), []);
     assert!(run(&[here]) > 0);
@@ -146,15 +147,15 @@ fn a_second_process_loads_what_the_first_has_assembled() {
     assert!(!first.is_empty());
     assert_eq!(run(&[here]), 0);
     assert_eq!(files(), first, "nothing was written again");
-    // What the driver refuses to load is assembled anew.
+    // Kernels that the driver refuses to load are assembled again.
     assert!(run(&[here, ("CUDA_SHIM_VERSION", "13000")]) > 0, "another build");
-    // Where users have their caches.
+    // The default folder of users' caches.
     let caches = kept.path().join("caches");
     let usual = [("MILLPOND_KERNEL_CACHE", "auto"), ("XDG_CACHE_HOME", caches.to_str().expect("UTF-8"))];
     assert!(run(&usual) > 0);
     assert_eq!(std::fs::read_dir(caches.join("millpond/kernels")).expect("the usual folder").count(), first.len());
     assert_eq!(run(&usual), 0);
-    // A folder that cannot be one is the user's to know.
+    // An unusable folder is reported to the user.
     let file = kept.path().join("a file");
     std::fs::write(&file, "").expect("a file");
     let (ended, ..) = over_the_shim(&[("MILLPOND_KERNEL_CACHE", file.to_str().expect("UTF-8"))], &args);
@@ -165,7 +166,7 @@ fn a_second_process_loads_what_the_first_has_assembled() {
     );
 }
 
-/// Lines in an order of their own: without ORDER BY any is right.
+/// Sorted lines, because without ORDER BY any order is correct.
 fn sorted(text: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = text.lines().collect();
     lines.sort_unstable();
@@ -186,11 +187,11 @@ fn auto_takes_a_cuda_device_and_explains_itself_without_one() {
     assert_eq!(refused.code, 3, "a device that was asked for: {}", refused.stderr);
 }
 
-/// A driver that fails in the middle of a query costs a note, not the answer; with `fallback = 'error'` it is an error. Of a lost
-/// device every later call says so: which one says it first depends on who comes first.
+/// A driver failure in the middle of a query causes a note and a correct answer, or an error with `fallback = 'error'`.
+/// After a device is lost all calls fail, so which call reports it first depends on timing.
 #[test]
 fn trouble_in_the_driver_leaves_the_answer_right() {
-    // Groups, which are there at the end, and rows that leave as they come.
+    // Groups, which are returned at the end, and rows, which are returned as they are produced.
     for query in [QUERIES[1], QUERIES[4]] {
         let query = query.replace("{}", SALES);
         let expected = millpond(&["-q", "--device", "cpu", "-c", &query]).stdout;

@@ -1,4 +1,4 @@
-//! Bad input: a message that names the thing, the value and the way out, and the right exit code.
+//! Bad input: a message with the problem, the value and the solution, and the correct exit code.
 
 use crate::{Ended, command, millpond, millpond_in, millpond_reading};
 
@@ -45,7 +45,7 @@ fn corrupt_file() {
     let path = file.to_str().expect("UTF-8");
     refused(&["-c", &format!("SELECT * FROM '{path}'")], 4, &["cannot read", "broken.parquet", "Parquet"]);
 
-    // A file whose end is intact and whose pages are not.
+    // A file with an intact footer and damaged pages.
     let mut bytes = std::fs::read(crate::root().join("data/samples/sales.parquet")).expect("sample");
     let end = bytes.len() - (64 << 10);
     bytes[1_000..end].fill(0xff);
@@ -53,19 +53,19 @@ fn corrupt_file() {
     refused(&["--device", "cpu", "-c", &format!("SELECT sum(quantity), max(customer) FROM '{path}'")], 4, &[]);
 }
 
-/// What stands behind the data of a Parquet file: its metadata, their length and the mark of the format.
+/// The bytes after the data of a Parquet file: its metadata, their length and the format's magic bytes.
 fn metadata_of(file: &[u8]) -> &[u8] {
     let tail = file.len() - 8;
     let length = u32::from_le_bytes(file[tail..tail + 4].try_into().expect("four bytes"));
     &file[tail - length as usize..]
 }
 
-/// The metadata is intact and names bytes that the file has not: pages of columns, or an index of them.
+/// The metadata is intact but refers to bytes beyond the end of the file: pages of columns, or a page index.
 #[test]
 fn a_file_that_is_cut_short_is_named() {
     let folder = tempfile::tempdir().expect("folder");
     let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_string();
-    // Without an index of pages the file is found out when its columns are read.
+    // Without a page index the error occurs when columns are read.
     let (indexed, plain) = (crate::root().join("data/samples/sales.parquet"), folder.path().join("plain.parquet"));
     let copy = format!(
         "SET datafusion.execution.parquet.statistics_enabled = 'none'; \
@@ -83,7 +83,8 @@ fn a_file_that_is_cut_short_is_named() {
         let whole = std::fs::read(whole).expect("a file");
         let metadata = metadata_of(&whole);
         let data = whole.len() - metadata.len();
-        // The metadata stands where data should be: some of that begins before the file's end, or some lies behind it.
+        // The metadata is where data should be: some of the expected data begins before the file's end, or some is
+        // beyond it.
         for kept in [data - metadata.len() - 100, 1_000] {
             std::fs::write(&cut, [&whole[..kept], metadata].concat()).expect("file");
             for device in ["cpu", "sim"] {
@@ -93,7 +94,7 @@ fn a_file_that_is_cut_short_is_named() {
                 let table = format!("t={cut}");
                 refused(&["--device", device, "--table", &table, "-c", &format!("{sums} t")], 4, &[&named]);
             }
-            // A folder was asked for; where the store knows which of its files it was, that is told.
+            // For a folder, the message names the file in it.
             let sql = format!("SELECT sum(quantity), max(customer) FROM '{tables}/'");
             let named = format!("cannot read '{tables}/");
             refused(&["--device", "cpu", "-c", &sql], 4, &[says, &named]);
@@ -112,7 +113,7 @@ fn a_file_whose_footer_claims_too_much_is_named() {
     let path = file.to_str().expect("UTF-8");
     let size = format!("{:.1} KiB", end as f64 / 1024.0);
     let says = format!("cannot read '{path}': its last bytes claim 1.0 GiB of metadata, and the whole file has {size}");
-    // A reader that believes it may panic, where numbers are checked for overflow.
+    // A reader that trusts the footer may panic if overflow checks are enabled.
     let sql = format!("SELECT count(*) FROM '{path}'");
     let ended = millpond_in(&[("RUST_BACKTRACE", "0")], "", &["-q", "-c", &sql]);
     assert!(ended.code == 4 && ended.stderr.starts_with(&format!("error: {says}")), "{}", ended.stderr);
@@ -124,7 +125,7 @@ fn a_file_whose_footer_claims_too_much_is_named() {
     refused(&["-c", &format!("SELECT quantity FROM '{path}'")], 4, &[path, "is empty"]);
 }
 
-/// What no store says, the statement does: its tables, through views.
+/// If the store does not name the file, the statement's tables do, through views.
 #[test]
 fn a_damaged_file_behind_a_table_is_named() {
     let folder = tempfile::tempdir().expect("folder");
@@ -208,8 +209,8 @@ fn trouble_on_the_device() {
 #[test]
 fn out_of_memory_names_who_holds_it_and_the_way_out() {
     let sql = "SELECT product, count(*), sum(price) FROM 'data/samples/sales.parquet' GROUP BY product";
-    // Allocations fail although there is room, from the third on and until something is freed: by then the table of groups is
-    // all that is there.
+    // Allocations fail, from the third one until memory is freed, although there is space: by then only the group table
+    // is allocated.
     let settings =
         ["--set", "millpond.debug_sim_fail_allocation=3", "--set", "millpond.debug_sim_fail_until_free=true"];
     let settings = [&settings[..], &["--set", "millpond.cache=off"]].concat();
@@ -217,7 +218,7 @@ fn out_of_memory_names_who_holds_it_and_the_way_out() {
     let says = ["out of device memory: wanted", "largest holders: query 1/groups", "lower millpond.batch_bytes"];
     refused(&args, 3, &says);
 
-    // More than there is, whoever holds what.
+    // The query needs more than the limit, regardless of other holders.
     let limit = ["--set", "millpond.memory_limit_bytes=1000"];
     let args = [&["--device", "sim", "--fallback", "error"], &limit[..], &["-c", sql]].concat();
     refused(&args, 3, &["out of device memory", "of 1000 B", "millpond.memory_limit_bytes"]);
@@ -232,7 +233,7 @@ fn what_the_device_cannot_do_is_refused_where_the_cpu_is_forbidden() {
         &["approx_percentile_cont_with_weight", "millpond.fallback"],
     );
 
-    // A type without a device form, by its name.
+    // The message names the type without a device form.
     let folder = tempfile::tempdir().expect("folder");
     let file = folder.path().join("lists.json");
     std::fs::write(&file, "{\"a\": [1, 2], \"b\": 1}\n{\"a\": [], \"b\": 2}\n").expect("file");
@@ -277,7 +278,8 @@ fn the_first_error_ends_a_script_unless_told_otherwise() {
     assert_eq!((went_on.code, went_on.stdout.as_str()), (1, "a\n1\nb\n2\n"));
 }
 
-/// In DataFusion 55: the first panics while it is planned, the second, where numbers are checked for overflow, while it runs.
+/// With DataFusion 55 the first statement panics during planning, and the second, if overflow checks are enabled, while
+/// it runs.
 #[test]
 fn a_panic_ends_one_statement() {
     let planning = "SELECT x, x * 2 FROM (SELECT arrow_cast(v, 'Decimal128(5, -2)') AS x FROM (VALUES (12345)) t(v)) \
@@ -287,7 +289,7 @@ fn a_panic_ends_one_statement() {
     for device in ["cpu", "sim"] {
         for sql in &statements {
             let quiet = millpond_in(&[("RUST_BACKTRACE", "0")], "", &["-q", "--device", device, "-c", sql]);
-            // The device may answer what DataFusion cannot.
+            // The device may support what DataFusion cannot do.
             if device == "sim" && quiet.code == 0 {
                 continue;
             }
@@ -305,7 +307,7 @@ fn a_panic_ends_one_statement() {
     }
 }
 
-/// A variable that is no text belongs to somebody else.
+/// Environment variables that are not UTF-8 belong to other programs.
 #[test]
 #[cfg(unix)]
 fn variables_that_are_no_text_are_left_alone() {

@@ -1,8 +1,9 @@
-//! Short processes over the libcuda for tests, which aborts a process whose exit handlers meet a call: each way to end, by seeds.
+//! Short processes over the test libcuda, which aborts a process if a driver call is active at or after the driver's
+//! exit handlers: each way to end, by seeds.
 //!
-//!   number ─► a way to end, a seed of delays ─► millpond --device cuda ─► exit code, and no word of the shim's
+//!   number ─► a way to end, a seed of delays ─► millpond --device cuda ─► exit code, and no message of the shim
 //!
-//! How many  20, or as many as `MILLPOND_TEST_EXITS` says.
+//! Count  20 processes, or `MILLPOND_TEST_EXITS`.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -14,7 +15,7 @@ use tempfile::TempDir;
 use crate::command;
 use crate::cuda::shim_folder;
 
-/// How a process ends.
+/// A way for a process to end.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Answered,
@@ -52,7 +53,7 @@ const MEDIANS: &str = "SELECT store_id, max(price), count(DISTINCT product) FROM
 /// 2⁶³ rows.
 const WITHOUT_END: &str = "SELECT sum(value % 7) AS n FROM range(9223372036854775807)";
 
-/// What the processes share: the shim, tables, a suite, and kernels that earlier ones have assembled.
+/// State shared by the processes: the shim, tables, a suite, and cached kernels.
 struct Rig {
     shim: TempDir,
     files: TempDir,
@@ -97,7 +98,7 @@ impl Rig {
         self.command(seed, args).spawn().expect("the binary starts")
     }
 
-    /// Runs one process to its end; the exit code that it must have.
+    /// Runs one process to its end; returns its output and the expected exit code.
     fn end(&self, way: Way, seed: u64) -> (Output, i32) {
         let sales = |sql: &str| sql.replace("{}", SALES);
         let script = [GROUPS, MEDIANS, ROWS].map(sales);
@@ -128,7 +129,7 @@ impl Rig {
         }
     }
 
-    /// Signals a query without end, which has allocated on the device.
+    /// Signals an endless query that has allocated on the device.
     fn signalled(&self, seed: u64, signals: &[&str]) -> Output {
         let log = self.at(&format!("log-{seed}.csv"));
         let batches = ["--set", "millpond.batch_rows=1000", "--memory-log", &log, "-c", WITHOUT_END];
@@ -139,14 +140,14 @@ impl Rig {
         }
         for signal in signals {
             let sent = Command::new("kill").arg(signal).arg(child.id().to_string()).output().expect("kill runs");
-            // It may have ended by the first one.
+            // The first signal may already have ended it.
             assert!(sent.status.success() || child.try_wait().expect("state").is_some(), "{signal}");
         }
         child.wait_with_output().expect("it ends")
     }
 }
 
-/// Reads a number of lines and closes the pipe.
+/// Reads `lines` lines and closes the pipe.
 fn first_lines(mut child: Child, lines: usize) -> Output {
     let rows = BufReader::new(child.stdout.take().expect("piped"));
     assert_eq!(rows.lines().take(lines).filter_map(Result::ok).count(), lines);
@@ -165,7 +166,7 @@ fn no_way_to_end_calls_a_driver_that_has_gone() {
         if output.status.code() != Some(code) || told.contains("libcuda shim") {
             wrong.push(format!("{way:?}, seed {seed}: {}: {told}", output.status));
         }
-        // A file that is written under another name first is not left behind by a process that ends in order.
+        // A process that ends in order leaves no temporary file.
         if let Some(left) = (!matches!(way, InterruptedTwice)).then(|| temporary(&rig)).flatten() {
             wrong.push(format!("{way:?}, seed {seed}: {left} is left behind"));
         }
@@ -173,7 +174,7 @@ fn no_way_to_end_calls_a_driver_that_has_gone() {
     assert!(wrong.is_empty(), "{} of {processes}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// A temporary file among the kernels that are kept.
+/// A temporary file in the kernel cache.
 fn temporary(rig: &Rig) -> Option<String> {
     let kernels = (0..5).map(|number| rig.at(&format!("kernels-{number}")));
     let files = kernels.filter_map(|folder| std::fs::read_dir(Path::new(&folder)).ok()).flatten().flatten();

@@ -1,4 +1,5 @@
-//! Options of the command line: folders of tables, the order of scripts, the log, and options that a command does not use.
+//! Options of the command line: folders of tables, the order of scripts, the log, and options that are refused by a
+//! command.
 
 use crate::millpond;
 
@@ -72,7 +73,7 @@ fn commands_refuse_and_hide_the_options_that_they_do_not_use() {
         let ended = millpond(args);
         assert_eq!((ended.code, ended.stderr.contains(flag)), (2, true), "{args:?}: {}", ended.stderr);
     }
-    // Its own option of that name.
+    // gen has its own --tables option.
     let ended = millpond(&["-q", "gen", "tpch", "--scale", "0.001", "--tables", "region", "--out", out]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
 

@@ -1,4 +1,5 @@
-//! Statements of very many terms and levels: an answer or an error with a number, by every door of the program; never a signal.
+//! Statements with very many terms and levels: every entry point gives an answer or an error with a number, and never a
+//! signal.
 
 use std::fs;
 
@@ -10,7 +11,7 @@ fn chain(first: &str, link: impl Fn(usize) -> String, links: usize) -> String {
     text
 }
 
-/// A table of the numbers below 50, twice.
+/// The numbers from 0 to 49, and their remainders modulo 7.
 const ROWS: &str = "FROM (SELECT value AS a, value % 7 AS b FROM generate_series(0, 49)) AS t";
 
 fn or(links: usize) -> String {
@@ -22,7 +23,8 @@ fn sum(links: usize) -> String {
     format!("SELECT {} AS n {ROWS}", chain("a", |_| "+1".to_string(), links))
 }
 
-/// Ended by itself: `millpond` fails on a signal. Of the 50 numbers 25 are even, and 12 others leave 1, 3 or 5 when divided by 7.
+/// The process was not killed by a signal: `millpond` fails on one. Of the 50 numbers, 25 are even, and 12 others have
+/// the remainder 1, 3 or 5 when divided by 7.
 fn answers(ended: &Ended, what: &str) {
     assert_eq!((ended.code, ended.stdout.as_str()), (0, "n\n37\n"), "{what}: {}", ended.stderr);
 }
@@ -55,7 +57,7 @@ fn no_statement_ends_the_process() {
         refuses(&millpond_reading(&and, &["-q", "--device", device]), "joined by AND", "AND");
         let broken = millpond_reading(&format!("{} FROM", sum(200_000)), &["-q", "--device", device]);
         assert_eq!(broken.code, 1, "{}", broken.stderr);
-        // The others of a script go on.
+        // The other statements of a script still run.
         let script = format!("{}; SELECT 37 AS n", sum(5000));
         let ended = millpond_reading(&script, &["-q", "--device", device, "--keep-going"]);
         assert_eq!((ended.code, ended.stdout.as_str()), (1, "n\n37\n"), "{}", ended.stderr);

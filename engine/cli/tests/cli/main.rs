@@ -1,4 +1,4 @@
-//! The command line as a person or a script meets it: what is printed where, and the exit code.
+//! The command line as seen by people and scripts: its output and its exit codes.
 
 mod commands;
 #[cfg(target_os = "linux")]
@@ -35,24 +35,24 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What a run of the binary left behind.
+/// Result of a run of the binary.
 struct Ended {
     code: i32,
     stdout: String,
     stderr: String,
 }
 
-/// Runs the binary in the workspace's root, with no options from outside.
+/// Runs the binary in the workspace's root, without options from the environment.
 fn millpond(args: &[&str]) -> Ended {
     millpond_reading("", args)
 }
 
-/// The same, with `input` on standard input.
+/// Like [`millpond`], with `input` on standard input.
 fn millpond_reading(input: &str, args: &[&str]) -> Ended {
     millpond_in(&[], input, args)
 }
 
-/// The same, with more in the environment.
+/// Like [`millpond_reading`], with additional environment variables.
 fn millpond_in(environment: &[(&str, &str)], input: &str, args: &[&str]) -> Ended {
     let mut child = command(args)
         .envs(environment.iter().copied())
@@ -70,14 +70,14 @@ fn millpond_in(environment: &[(&str, &str)], input: &str, args: &[&str]) -> Ende
     }
 }
 
-/// The binary in the workspace's root, with no options from outside.
+/// A command for the binary in the workspace's root, without options from the environment.
 fn command(args: &[&str]) -> Command {
     let mut command = clean(env!("CARGO_BIN_EXE_millpond"));
     command.args(args).current_dir(root());
     command
 }
 
-/// A program that inherits no options from outside.
+/// A command that inherits no options from the environment.
 fn clean(program: &str) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("MILLPOND_")) {
@@ -86,7 +86,7 @@ fn clean(program: &str) -> Command {
     command
 }
 
-/// Sends what Ctrl-C sends.
+/// Sends SIGINT, as Ctrl-C does.
 #[cfg(unix)]
 fn interrupt(child: &std::process::Child) {
     let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");

@@ -1,4 +1,4 @@
-//! `mem bench` and `mem replay` on the simulated device, and the options that choose where memory comes from.
+//! `mem bench` and `mem replay` on the simulated device, and the options that select the memory resource.
 
 use std::path::Path;
 
@@ -35,7 +35,7 @@ fn a_memory_log_replaces_no_file_of_another_kind() {
     assert_eq!(ended.code, 2, "{}", ended.stderr);
     assert_eq!(std::fs::read_to_string(&data).expect("it is there"), "i,v\n1,2\n");
 
-    // A log of an earlier run is replaced, and a device is written to.
+    // A log of an earlier run is replaced, but a device is written directly.
     let log = logged(folder.path());
     let first = std::fs::read_to_string(&log).expect("the log");
     logged(folder.path());
@@ -49,7 +49,7 @@ fn json(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text}"))
 }
 
-/// The log of a query.
+/// The allocation log of a query.
 fn logged(folder: &Path) -> String {
     let file = folder.join("memory.csv").to_str().expect("UTF-8").to_string();
     let ended = ran(&[
@@ -117,7 +117,7 @@ fn a_race_in_a_log_is_an_error() {
     let folder = tempfile::tempdir().expect("folder");
     let file = folder.path().join("race.csv");
     let header = "Thread,Time,Action,Pointer,Size,Stream,Seq,TimeNs,AllocId,Position,After,Tag";
-    // Written on stream 1 and freed on stream 2, which waits for nothing.
+    // A block is written on stream 1 and freed on stream 2 without a wait.
     let lines =
         ["allocate,0x100,512,0x1,0,0,1,1,,", "use_write,0x100,512,0x1,1,0,1,2,,", "free,0x100,512,0x2,2,0,1,0,,"];
     let lines: Vec<String> = lines.iter().map(|line| format!("1,10:00:00.0,{line}")).collect();
@@ -196,7 +196,7 @@ fn strategies_are_compared_by_counts_on_the_simulated_device() {
     assert_eq!(figures["schema"], "millpond-mem-bench/1");
     assert_eq!((&figures["method"]["timed"], &figures["method"]["seed"]), (&json("false"), &json("1")));
     let cells = figures["cells"].as_array().expect("cells");
-    // Two sizes of the loop and one query, from three strategies.
+    // Two sizes of the loop and one query, with three strategies.
     assert_eq!(cells.len(), 9);
     for cell in cells {
         assert_eq!((&cell["problem"], &cell["step"], &cell["failures"]), (&json("null"), &json("null"), &json("0")));

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   seed ─► odd names of columns, tables, files and folders ─► a Parquet file ─► check · measure · rewrite
-//!                                                                          └──► queries on both devices · -o · COPY · suites
+//!                                                                          └─► queries · -o · COPY · suites
 //! ```
 //!
-//! Expected   what was written to the file, value by value: names are told apart, and none of them changes on its way.
+//! Expected   The values written to the file: all names stay distinct and unchanged.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{Ended, millpond};
 
-/// Names that have been wrong somewhere, or may be.
+/// Names that have caused errors, or might.
 const ODD: [&str; 56] = [
     "",
     ".",
@@ -80,13 +80,13 @@ const ODD: [&str; 56] = [
     "\u{feff}x",
 ];
 
-/// Parts of names that are put together.
+/// Parts to combine into names.
 const PARTS: [&str; 34] = [
     "a", "B", "c", "Total", ".", "\"", "'", " ", "%", "%2E", "/", "\\", "\n", "\t", ",", ";", "=", "*", "?", "[", "]",
     "{", "}", "#", "$", "@", "😀", "é", "\u{200b}", "0", "-", "_", "|", "(",
 ];
 
-/// A sequence that a seed decides.
+/// A pseudo-random sequence.
 struct Draw(u64);
 
 impl Draw {
@@ -102,7 +102,7 @@ impl Draw {
         (0..parts).map(|_| PARTS[self.below(PARTS.len())]).collect()
     }
 
-    /// A name that file systems and stores take (these have no control characters), and that no listing leaves out as hidden.
+    /// A name without control characters, which file systems and stores accept, and that is not hidden.
     fn file_name(&mut self) -> String {
         let name = self.name().replace(['/', '\n', '\t'], "-");
         if name.starts_with(['.', '_']) { format!("x{name}") } else { name }
@@ -111,7 +111,7 @@ impl Draw {
 
 const ROWS: i64 = 50;
 
-/// A value, as JSON has it.
+/// A value in JSON.
 fn value(column: usize, row: i64) -> Value {
     let number = (row * 7 + column as i64) % 13;
     match column % 3 {
@@ -122,7 +122,7 @@ fn value(column: usize, row: i64) -> Value {
     }
 }
 
-/// The first column numbers the rows.
+/// A batch whose first column is the row number.
 fn rows(names: &[String]) -> RecordBatch {
     let mut fields = vec![Field::new(&names[0], DataType::Int64, false)];
     let mut columns: Vec<ArrayRef> = vec![Arc::new(Int64Array::from_iter_values(0..ROWS))];
@@ -163,12 +163,12 @@ fn parsed(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in {text}"))
 }
 
-/// A name as SQL has it.
+/// A name quoted for SQL.
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// A text as SQL has it.
+/// A text as a SQL literal.
 fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
@@ -177,7 +177,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-/// A folder with a file of odd columns, under odd names.
+/// A folder with a file with odd columns, all with odd names.
 struct Case {
     folder: tempfile::TempDir,
     path: PathBuf,
@@ -192,7 +192,7 @@ impl Case {
         fs::create_dir(&inner).expect("a folder");
         let path = inner.join(format!("{}.parquet", draw.file_name()));
         write(&path, &rows(names));
-        // `--table` takes the name before the first `=` outside of quotes.
+        // `--table` splits at the first `=` outside quotes.
         Self { folder, path, table: draw.name(), names: names.to_vec() }
     }
 
@@ -216,13 +216,13 @@ impl Case {
         (0..ROWS).map(row).collect()
     }
 
-    /// Answers in JSON of a session in which the file is a table.
+    /// The JSON answers of a session with the file as a table.
     fn answers(&self, device: &str, file: &Path, more: &[&str], sql: &str) -> Vec<Vec<Value>> {
         let table = self.named(file);
         let args = ["-q", "--device", device, "--format", "json", "--table", &table];
         let ended = ran(&[&args[..], more, &["-c", sql]].concat());
         let answers = serde_json::Deserializer::from_str(&ended.stdout).into_iter::<Vec<Value>>();
-        // JSON leaves NULLs out, or names them.
+        // NULLs may be omitted or present in JSON.
         let full = |value: Value| match value {
             Value::Object(row) => Value::Object(row.into_iter().filter(|(_, value)| !value.is_null()).collect()),
             other => other,
@@ -268,7 +268,7 @@ impl Case {
             "cpu",
             "--repeat",
             "1",
-            // A name may begin with a dash.
+            // The name may begin with a dash.
             &format!("--columns={}", self.names[1]),
             "--format",
             "json",
@@ -285,7 +285,7 @@ impl Case {
         let expected = self.expected();
         let (table, columns, key) = (quoted(&self.table), self.columns(), quoted(&self.names[0]));
         let (last, last_at) = (quoted(&self.names[self.names.len() - 1]), self.names.len() - 1);
-        // No name that the table has.
+        // A name other than the table's.
         let made = quoted(&format!("made {}", draw.name()));
         let sql = format!(
             "SELECT {columns} FROM {table} ORDER BY {key}; \
@@ -304,7 +304,7 @@ impl Case {
         };
         let lasts: Vec<Value> = expected.iter().map(only_last).collect();
         let of_cpu = self.answers("cpu", &self.path, &[], &sql);
-        // Stored, and from the file, by each decoder.
+        // From stored columns, and from the file with each decoder.
         for more in [&[][..], &["--set", "millpond.cache=off"], &["--set", "millpond.parquet_decoder=device"]] {
             let of_sim = self.answers("sim", &self.path, more, &sql);
             assert_eq!(of_sim, of_cpu, "{:?} {more:?}", self.names);
@@ -316,7 +316,7 @@ impl Case {
         let counted: i64 = of_cpu[2].iter().map(|row| row["count(*)."].as_i64().expect("a count")).sum();
         assert_eq!(counted, ROWS);
 
-        // By its name, as a file and in a folder; and as plans and descriptions.
+        // The file by its path, alone and in a folder; then plans and descriptions.
         let folder = self.path.parent().expect("a folder");
         let of_file = format!(
             "SELECT {columns} FROM {} ORDER BY {key}; SELECT {columns} FROM {} ORDER BY {key}",
@@ -391,13 +391,13 @@ impl Case {
     }
 }
 
-/// The names of a case: distinct, for columns that JSON tells apart.
+/// The distinct names, since JSON objects need unique keys.
 fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
     let mut seen = BTreeSet::new();
     names.filter(|name| seen.insert(name.clone())).collect()
 }
 
-/// The cases of a seed: all odd names once, then ones that are put together.
+/// The cases of a seed: all odd names once, then combined ones.
 fn cases(seed: u64, drawn: usize) -> impl Iterator<Item = Case> {
     let mut draw = Draw(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut lists: Vec<Vec<String>> =
@@ -412,7 +412,7 @@ fn seed() -> u64 {
     std::env::var("MILLPOND_TEST_SIM_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
 }
 
-/// `MILLPOND_NAMES=100` draws more.
+/// Number of combined cases; `MILLPOND_NAMES=100` increases it.
 fn drawn() -> usize {
     std::env::var("MILLPOND_NAMES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(2)
 }
@@ -450,14 +450,15 @@ fn files_that_no_store_can_name_are_refused_by_name() {
             assert!(ended.stderr.contains("a\nb.parquet") && !ended.stderr.contains("panicked"), "{}", ended.stderr);
         }
     }
-    // The tools read it as any file.
+    // The file commands accept the name.
     ran(&["parquet", "check", text(&path)]);
     ran(&["parquet", "rewrite", text(&path), text(&folder.path().join("c\td.parquet"))]);
     assert_eq!(read(&folder.path().join("c\td.parquet")), read(&path));
 }
 
-/// Folders of partitions: `name=value/`, both odd, without the `%` of values that are encoded. The condition is none that DataFusion makes a folder's name of: it looks for names in
-/// which `|` and its like are encoded, and finds no rows, on the CPU alone as well.
+/// Partition folders `name=value/` with odd names and values, but without `%`. The condition is written so that
+/// DataFusion cannot derive a folder name from it: that name would have `|` and similar characters encoded, and find no
+/// rows, also on the CPU.
 #[test]
 fn odd_names_pass_partitions_and_suites() {
     println!("seed {}", seed());

@@ -1,4 +1,4 @@
-//! `-o FILE`: nothing that was there is lost, and what is not a file is written as it is.
+//! `-o FILE`: existing data is not lost, and targets other than files are written directly.
 
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader, Read};
@@ -30,7 +30,7 @@ impl Folder {
         self.folder.path().join(name)
     }
 
-    /// The names in the folder, those of hidden files, too.
+    /// The names in the folder, including hidden files.
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.folder.path()).expect("a folder");
         let mut names: Vec<String> =
@@ -48,7 +48,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-/// Runs `sql` with its answers in `file`.
+/// Runs `sql` and writes its answers to `file`.
 fn into(file: &Path, flags: &[&str], sql: &str) -> Ended {
     millpond(&[&["-q", "--device", "cpu", "-o", text(file)], flags, &["-c", sql]].concat())
 }
@@ -120,7 +120,7 @@ fn a_file_that_the_script_writes_itself_is_refused_before_it_is_there() {
 fn a_folder_may_be_read_for_a_new_file_in_it() {
     let folder = Folder::new();
     let sql = format!("SELECT count(*) AS n FROM '{}/'", text(folder.folder.path()));
-    // Files are listed in any order: the temporary one would come first now and then.
+    // Listings have no fixed order, so a temporary file would sometimes be first.
     for _ in 0..20 {
         let ended = into(&folder.path("count.csv"), &[], &sql);
         assert_eq!((ended.code, ended.stderr.as_str()), (0, ""));
@@ -136,7 +136,7 @@ fn a_failed_statement_leaves_the_old_file_and_no_other() {
     for sql in [
         "SELECT nothing",
         "SELECT 1; SELECT nothing",
-        // Rows have been written when the division fails.
+        // Some rows are already written when the division fails.
         "SELECT 10 / (500000 - value) AS n FROM generate_series(1, 1000000)",
         "SELECT 'never closed",
     ] {
@@ -148,7 +148,7 @@ fn a_failed_statement_leaves_the_old_file_and_no_other() {
     }
 }
 
-/// What one reader of a file's kind could not read again is not written.
+/// A file that a reader of its format could not read again is not written.
 #[test]
 fn a_file_holds_as_many_answers_as_its_format_does() {
     let two = "SELECT 1 AS n; SELECT 2 AS m";
@@ -173,7 +173,7 @@ fn a_file_holds_as_many_answers_as_its_format_does() {
         assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{name}");
         assert_eq!(fs::read_to_string(folder.path(name)).expect("text"), expected);
     }
-    // Binary answers, of which a reader would find the last one alone, are refused in a pipe as well.
+    // Binary answers are refused in a pipe as well, because a reader would find only the last one.
     let ended = millpond(&["-q", "--device", "cpu", "--format", "csv", "-c", two]);
     assert_eq!((ended.code, ended.stdout.as_str()), (0, "n\n1\nm\n2\n"));
     let ended = command(&["-q", "--device", "cpu", "--format", "arrow", "-c", two]).output().expect("an end");
@@ -205,7 +205,7 @@ fn links_lead_to_the_file_and_its_mode_is_kept() {
     assert_eq!(fs::metadata(&folder.file).expect("file").mode() & 0o7777, 0o640);
     assert!(folder.path("link.csv").is_symlink());
 
-    // A link to what is not there yet, and the mode of any new file.
+    // A dangling link, and the mode of new files.
     symlink("new.csv", folder.path("dangling.csv")).expect("link");
     assert_eq!(into(&folder.path("dangling.csv"), &[], "SELECT 2 AS n").code, 0);
     assert_eq!(fs::read_to_string(folder.path("new.csv")).expect("text"), "n\n2\n");
@@ -219,7 +219,7 @@ fn links_lead_to_the_file_and_its_mode_is_kept() {
 fn what_cannot_be_written_is_an_error_that_says_why() {
     let folder = Folder::new();
     let d = text(folder.folder.path());
-    // A file that may be written in a folder where none can be made: even for root, in /proc.
+    // A writable file in a folder where no file can be created, even by root: in /proc.
     for (file, says) in [
         (format!("{d}/"), "folder"),
         (d.to_string(), "folder"),
@@ -255,7 +255,7 @@ fn devices_pipes_and_descriptors_are_written_as_they_are() {
     assert_eq!(into(Path::new("/dev/null"), &["--format", "csv"], "SELECT 1").code, 0);
     assert!(!Path::new("/dev/null").is_file());
 
-    // The descriptors of standard output, under each name, go on where the file ends.
+    // Output to a descriptor of standard output, under any name, is appended to its file.
     let folder = Folder::new();
     symlink("/dev/stdout", folder.path("out")).expect("link");
     for name in ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", text(&folder.path("out"))] {
@@ -293,13 +293,13 @@ fn a_full_device_says_so() {
     };
     let (code, stderr) = info(full().into());
     assert!(code == Some(4) && stderr.contains("standard output: no space left on device"), "{code:?} {stderr}");
-    // Nobody reads standard error, and the answer is right all the same.
+    // Standard error is closed, and the answer is still correct.
     let mut command = crate::command(&["--device", "cpu", "-c", "SELECT 1 AS n"]);
     let answered = command.stderr(full()).output().expect("runs");
     assert_eq!((answered.status.code(), answered.stdout.as_slice()), (Some(0), &b"n\n1\n"[..]));
 }
 
-/// A shell's limit on file sizes stands for a full disk.
+/// A file size limit simulates a full disk.
 #[test]
 fn a_full_disk_loses_nothing_and_is_no_bug() {
     let folder = Folder::new();
@@ -317,7 +317,7 @@ fn a_full_disk_loses_nothing_and_is_no_bug() {
     for kind in ["csv", "parquet", "json", "arrow"] {
         let copy = format!("COPY ({rows}) TO '{}'", text(&folder.path(&format!("copy.{kind}"))));
         let (code, stderr) = limited(&["-c", &copy]);
-        // DataFusion keeps the reason to itself for some formats.
+        // DataFusion does not report the reason for some formats.
         let says = ["too large", "full disk"].iter().any(|words| stderr.to_lowercase().contains(words));
         assert!(code == Some(4) && says && stderr.contains(&format!("copy.{kind}'")), "{kind}: {code:?} {stderr}");
         assert!(!stderr.contains("bug"), "{kind}: {stderr}");
@@ -340,7 +340,7 @@ fn an_interrupt_leaves_the_old_file_and_no_other() {
     let folder = Folder::new();
     let sql = "SELECT 1 AS n; SELECT count(*) FROM generate_series(1, 1000000000000)";
     let mut child = start(&["--format", "ndjson", "-o", text(&folder.file), "-c", sql], Stdio::null());
-    // The handler is installed before the output is opened.
+    // The signal handler is installed before the output is opened.
     while folder.names().len() == 1 {
         assert_eq!(child.try_wait().expect("state"), None, "the query ended by itself");
         std::thread::sleep(std::time::Duration::from_millis(1));
@@ -363,7 +363,7 @@ fn rows_before_an_error_are_printed_and_json_stays_open() {
     }
 }
 
-/// The most bytes of memory that the process has had so far, from the system's own account.
+/// Peak memory of the process in bytes, as reported by the system.
 fn peak_bytes(process: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).expect("a running process");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("its peak");
@@ -395,7 +395,7 @@ fn memory_does_not_grow_with_the_answer() {
     }
 }
 
-/// What DataFusion counts is no row of an answer.
+/// DataFusion's row count is not a row of an answer.
 #[test]
 fn statements_that_write_say_how_many_rows_on_standard_error() {
     let folder = Folder::new();
@@ -427,7 +427,7 @@ fn statements_that_write_say_how_many_rows_on_standard_error() {
     assert_eq!(run(&["-q"]), "");
 }
 
-/// Options as PostgreSQL and DuckDB write them, compression by the ending, and targets that are no files.
+/// Options as in PostgreSQL and DuckDB, compression by the ending, and targets that are not files.
 #[test]
 fn copy_takes_options_in_parentheses_and_endings_of_compressed_files() {
     let folder = Folder::new();

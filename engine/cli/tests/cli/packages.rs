@@ -1,8 +1,8 @@
-//! What a package holds beside the program, and what the program says of itself.
+//! Files that a package contains beside the program, and the program's version information.
 
 use crate::{millpond, root};
 
-/// The commit of the checkout, as git shortens it; `None` outside of one.
+/// The checkout's abbreviated commit; `None` outside a checkout.
 fn commit() -> Option<String> {
     let git = std::process::Command::new("git").args(["rev-parse", "HEAD"]).current_dir(root()).output().ok()?;
     git.status.success().then(|| String::from_utf8(git.stdout).expect("UTF-8").trim().to_string())
@@ -15,7 +15,7 @@ fn the_version_names_commit_datafusion_and_features() {
     let words = ended.stdout.trim().strip_prefix("millpond 0.1.0 (commit ").expect("the version");
     let (named, rest) = words.split_once(", ").expect("more");
     assert_eq!(rest, format!("DataFusion 55.2.0, features: {features})"));
-    // The program may be of the commit before: cargo looks at git's log alone.
+    // The program may be built from the previous commit, because cargo only watches git's log.
     let is_commit = named.len() >= 7 && named.chars().all(|c| c.is_ascii_hexdigit());
     assert!(is_commit == commit().is_some() || named == "unknown", "{named}");
 }

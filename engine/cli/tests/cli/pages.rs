@@ -1,4 +1,4 @@
-//! The pages tell the truth: what the README shows is what its command prints, and what pages name is there.
+//! The pages are correct: the README shows its command's real output, and names on pages exist.
 
 use std::path::PathBuf;
 
@@ -30,7 +30,7 @@ fn the_readme_shows_what_its_first_command_prints() {
     }
 }
 
-/// The pages of the workspace, but for the list of changes, which names what was.
+/// The pages of the workspace, except the changelog, which names old things.
 fn pages() -> Vec<String> {
     let mut pages = vec!["README.md".to_string(), "ARCHITECTURE.md".into(), "CONTRIBUTING.md".into()];
     for folder in ["docs", "docs/adding"] {
@@ -58,7 +58,7 @@ fn links_of_pages_lead_somewhere() {
 
 #[test]
 fn paths_in_pages_are_there() {
-    // `memory/limit` and `kernels/parquet_damage` are checks of the self-test.
+    // `memory/limit` and `kernels/parquet_damage` are self-test checks, not paths.
     const ROOMS: [&str; 13] = [
         "engine/",
         "kernels/cuda/",
@@ -78,7 +78,7 @@ fn paths_in_pages_are_there() {
     for page in pages() {
         for word in read(&page).split(|c: char| c.is_whitespace() || "`()[],;:|'\"".contains(c)) {
             let path = word.split('#').next().unwrap_or_default().trim_end_matches(['.', '/']);
-            // Patterns, and names that a reader fills in.
+            // Skip patterns and placeholders.
             if !ROOMS.iter().any(|room| path.starts_with(room))
                 || path.contains(['*', '<', '…', '{', '$'])
                 || path.contains("NN")
@@ -96,7 +96,7 @@ fn paths_in_pages_are_there() {
     assert!(named > 40, "only {named} paths were found");
 }
 
-/// A reader decides within one screen, and finds every other page by the index.
+/// The README is short, and the index links every other page.
 #[test]
 fn the_readme_is_short_and_the_index_complete() {
     let lines = read("README.md").lines().count();
@@ -109,7 +109,7 @@ fn the_readme_is_short_and_the_index_complete() {
     }
 }
 
-/// The values of an option, in the words in which it refuses others: text that is none, or a number beyond its bounds.
+/// The accepted values of an option, from the error messages for a non-number and for a number out of range.
 fn values(name: &str) -> String {
     let refused = |value| match MillpondOptions::default().try_set(name, value) {
         Err(EngineError::OptionValue { expected, .. }) => Some(expected),
@@ -121,7 +121,7 @@ fn values(name: &str) -> String {
     bounds.unwrap_or(kind)
 }
 
-/// Options as a table.
+/// The table of options.
 fn options_table(options: &[ConfigEntry]) -> String {
     let mut table =
         "| option | default | values | environment | means |\n| --- | --- | --- | --- | --- |\n".to_string();
@@ -143,7 +143,7 @@ fn options_table(options: &[ConfigEntry]) -> String {
     table
 }
 
-/// A page with another text between `<!-- name -->` and `<!-- end -->`.
+/// Replaces the text of a page between `<!-- name -->` and `<!-- end -->`.
 fn between_marks(page: &str, name: &str, text: &str) -> String {
     let mark = format!("<!-- {name} -->\n");
     let (before, rest) = page.split_once(&mark).unwrap_or_else(|| panic!("there is no {mark}"));

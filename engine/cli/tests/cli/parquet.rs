@@ -81,7 +81,7 @@ fn a_file_is_checked_rewritten_and_then_has_no_findings() {
         |file: &str| ran(&["-q", "--device", "cpu", "-c", &format!("SELECT * FROM '{file}' ORDER BY sale_id")]).stdout;
     assert_eq!(rows(&to), rows(sales));
 
-    // Nothing is replaced unasked.
+    // Files are not replaced without --force.
     refused(&["parquet", "rewrite", sales, &to], 4, &[&to, "--force replaces it"]);
     ran(&["parquet", "rewrite", sales, &to, "--force", "--codec", "lz4_raw", "--row-group-rows", "16384"]);
     let report = checked(&to);
@@ -104,7 +104,7 @@ fn folders_keep_their_files() {
     assert_eq!((report["tables"][0]["files"].as_u64(), report["tables"][0]["rows"].as_u64()), (Some(2), Some(120_000)));
 }
 
-/// INT96, decimals in bytes, halves, UUIDs, intervals: queries see the same before and after.
+/// INT96, decimals in bytes, halves, UUIDs, intervals: queries give equal answers before and after.
 #[test]
 fn rewritten_files_answer_as_the_old_ones() {
     let folder = tempfile::tempdir().expect("folder");
@@ -120,7 +120,7 @@ fn rewritten_files_answer_as_the_old_ones() {
         let answer = |file: &str| {
             let rows =
                 format!("SELECT * FROM '{file}'; SELECT value, count(*) FROM '{file}' GROUP BY value ORDER BY 1, 2");
-            // Rewritten, times of INT96 keep their nanoseconds; read as they are, they have microseconds.
+            // Rewritten INT96 times keep nanoseconds; read directly, they have microseconds.
             let unit = "datafusion.execution.parquet.coerce_int96=ns";
             ran(&["-q", "--device", "sim", "--format", "csv", "--set", unit, "-c", &rows]).stdout
         };
@@ -162,7 +162,7 @@ fn copy_writes_the_layout_unless_it_is_told_otherwise() {
     let folder = tempfile::tempdir().expect("folder");
     let codecs_of = |name: &str, more: &[&str], options: &str| {
         let path = text(&folder.path().join(name));
-        // A text of its own for each row, so that the dictionary is given up.
+        // A different text for each row, so that the writer abandons the dictionary.
         let rows = "SELECT i, 'a text of some length, number ' || i AS note FROM (SELECT value AS i FROM generate_series(1, 100000))";
         let copy = format!("COPY ({rows}) TO '{path}' STORED AS PARQUET {options}");
         ran(&[&["-q", "--device", "cpu"], more, &["-c", &copy]].concat());
@@ -175,7 +175,7 @@ fn copy_writes_the_layout_unless_it_is_told_otherwise() {
         (columns[0]["codecs"].to_string(), columns[0]["pages"].as_u64().expect("pages"))
     };
     let (codec, pages) = codecs_of("default.parquet", &[], "");
-    // Pages of 16,384 rows, and one more where two threads wrote.
+    // Pages of 16,384 rows, and one more if two threads wrote.
     assert!(codec == r#"["SNAPPY"]"# && (7..=8).contains(&pages), "{codec} {pages}");
     let set = ["--set", "datafusion.execution.parquet.compression=zstd(1)"];
     assert_eq!(codecs_of("set.parquet", &set, "").0, r#"["ZSTD"]"#);
@@ -213,11 +213,11 @@ fn columns_are_measured() {
             "Int32" | "Date32" => Some(4),
             _ => None,
         };
-        // Bits of rows that are not NULL lie beside them.
+        // The remaining bytes are validity bits.
         let beside = width.map_or(0, |width| decoded - width * 120_000);
         assert!(beside <= 120_000 / 8 + 64, "{column}");
     }
-    // The host decodes for the simulated device, if nothing else is said; DataFusion, where there is none.
+    // By default the host decodes for the simulated device; without a device DataFusion decodes.
     let of = |told: &serde_json::Value| told["tables"][0]["columns"][0]["read_by"].clone();
     assert_eq!(of(&measure("sim", &at("a.parquet"), &["--columns", "sale_id,product"])), "host");
     assert_eq!(of(&measure("cpu", &at("a.parquet"), &["--columns", "sale_id"])), "DataFusion");

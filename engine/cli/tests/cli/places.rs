@@ -1,4 +1,4 @@
-//! What `parquet rewrite`, `gen` and `mem bench --json` do to what is at their targets: the rules of `-o`.
+//! How `parquet rewrite`, `gen` and `mem bench --json` treat existing targets: the rules of `-o`.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
@@ -20,7 +20,7 @@ impl Folder {
         self.0.path().join(name)
     }
 
-    /// A copy of the sample with these rights.
+    /// A copy of the sample with mode `mode`.
     fn copy(&self, name: &str, mode: u32) -> PathBuf {
         let path = self.at(name);
         fs::copy(crate::root().join(SALES), &path).expect("copied");
@@ -53,7 +53,7 @@ fn is_parquet(bytes: &[u8]) -> bool {
     bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1")
 }
 
-/// What a pipe brings, and how the command ended that wrote it.
+/// The bytes read from a pipe, and the result of the command that wrote it.
 fn through_pipe(pipe: &Path, run: impl FnOnce() -> Ended) -> (Vec<u8>, Ended) {
     assert!(Command::new("mkfifo").arg(pipe).status().expect("mkfifo runs").success());
     let path = pipe.to_path_buf();
@@ -76,12 +76,12 @@ fn rewritten_files_keep_their_rights_and_links_stay_links() {
     let ended = rewritten(&sales, &folder.at("link.parquet"), &[]);
     assert!(ended.code == 4 && ended.stderr.contains("--force replaces it"), "{}", ended.stderr);
     assert_eq!(fs::read(&shared).expect("read"), before);
-    // With the same codec it would be the same file.
+    // With the original codec the file would be identical.
     assert_eq!(rewritten(&sales, &folder.at("link.parquet"), &["--force", "--codec", "none"]).code, 0);
     assert!(folder.at("link.parquet").is_symlink());
     assert_eq!(mode(&shared), 0o664);
     assert_ne!(fs::read(&shared).expect("read"), before);
-    // Nothing is replaced where a link leads to nothing.
+    // A dangling link has no file to replace.
     assert_eq!(rewritten(&sales, &folder.at("dangling.parquet"), &[]).code, 0);
     assert!(folder.at("dangling.parquet").is_symlink() && folder.at("new.parquet").is_file());
     assert_eq!(folder.temporary(), 0);
@@ -116,7 +116,7 @@ fn devices_pipes_and_standard_output_are_written_to() {
 #[test]
 fn what_cannot_be_written_is_refused_before_the_work() {
     let folder = Folder::new();
-    // Rows that no reader reads: the work would find it.
+    // Undecodable rows, which the rewrite would detect.
     let broken = folder.at("broken.parquet");
     let mut bytes = fs::read(crate::root().join(SALES)).expect("read");
     bytes[4..100_000].fill(0xff);
@@ -124,7 +124,7 @@ fn what_cannot_be_written_is_refused_before_the_work() {
     let file = folder.copy("file.parquet", 0o644);
     let locked = folder.copy("locked.parquet", 0o400);
     fs::create_dir(folder.at("folder.parquet")).expect("folder");
-    // Root may write a file that is read-only.
+    // Root may write a read-only file.
     let is_root = File::options().write(true).open(&locked).is_ok();
     for (to, reason) in [
         (file.join("x.parquet"), "is a file"),
@@ -145,7 +145,7 @@ fn what_cannot_be_written_is_refused_before_the_work() {
     }
     assert_eq!(mode(&locked), 0o400);
 
-    // Two outputs that are one file.
+    // Two inputs with one output file.
     let (from, to) = (folder.at("from"), folder.at("to"));
     fs::create_dir_all(&from).and_then(|()| fs::create_dir(&to)).expect("folders");
     for name in ["from/a.parquet", "from/b.parquet"] {

@@ -1,4 +1,4 @@
-//! Where time goes: `run --json`, `--trace`, EXPLAIN ANALYZE.
+//! Profiles of queries: `run --json`, `--trace`, EXPLAIN ANALYZE.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::millpond;
 
-/// Nanoseconds of a field that is told in microseconds.
+/// A field in microseconds, converted to nanoseconds.
 fn ns(event: &Value, field: &str) -> i64 {
     (event[field].as_f64().expect("a number") * 1e3).round() as i64
 }
@@ -25,10 +25,10 @@ fn read(path: &Path) -> (Vec<Value>, BTreeMap<(u64, u64), String>) {
     (events.into_iter().filter(|event| event["ph"] == "X").collect(), tracks)
 }
 
-/// From, to, and what.
+/// Start, end, name.
 type Interval = (i64, i64, String);
 
-/// On each track, of two events that meet one lies inside the other.
+/// On each track, overlapping events are nested.
 fn assert_nested(events: &[Value], tracks: &BTreeMap<(u64, u64), String>) {
     let mut by_track: BTreeMap<(u64, u64), Vec<Interval>> = BTreeMap::new();
     for event in events {
@@ -59,7 +59,7 @@ fn a_suite_tells_where_the_time_of_its_queries_goes() {
     let made = millpond(&["gen", "tpch", "--scale", "0.001", "--out", out]);
     assert_eq!(made.code, 0, "{}", made.stderr);
     let trace = folder.path().join("trace.json");
-    // Feeders work where nothing stays on the device.
+    // Feeders run only if no columns are stored on the device.
     let run = ["run", "tpch", "--data", out, "--device", "sim", "--query", "3,6", "--set", "millpond.cache=off"];
     let run = [&run[..], &["--json", "--trace"]].concat();
     let ran = millpond(&[&run[..], &[trace.to_str().expect("UTF-8")]].concat());
@@ -143,7 +143,8 @@ fn a_trace_replaces_no_file_of_another_kind() {
     assert_eq!(ended.code, 2, "{}", ended.stderr);
     assert_eq!(std::fs::read_to_string(&data).expect("it is there"), "i,v\n1,2\n");
 
-    // A trace of an earlier run stays until the next one is whole, and is replaced then; an empty file is; a device is written to.
+    // An earlier trace is replaced only when the new one is complete; an empty file is replaced; a device is written
+    // directly.
     let trace = folder.path().join("trace.json");
     std::fs::write(&trace, "").expect("a file");
     assert_eq!(traced(&trace, &[], "SELECT 1").code, 0);
@@ -189,7 +190,7 @@ fn a_trace_takes_the_place_of_nothing_that_its_statements_read_or_write() {
     let new = format!("COPY (SELECT 1 AS n) TO '{}'", text("new.json"));
     assert_eq!(traced(&at("new.json"), &[], &new).code, 2);
 
-    // One file for two things.
+    // One file for two outputs.
     for (first, second, device) in
         [("-o", "--trace", "cpu"), ("-o", "--memory-log", "sim"), ("--trace", "--memory-log", "sim")]
     {

@@ -1,4 +1,4 @@
-//! The progress of long queries: on a terminal, and nowhere else.
+//! The progress of long queries: shown on a terminal only.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
@@ -15,13 +15,13 @@ fn a_long_query_shows_its_progress_on_a_terminal() {
     terminal.until("progress", |screen| screen.contents().contains(" s · ") && screen.contents().contains(" rows"));
     terminal.keys(CTRL_C);
     assert_eq!(terminal.end(), Some(130));
-    // The line is gone when the query has ended.
+    // The line is erased when the query has ended.
     assert!(!terminal.screen().contains(" rows"), "{}", terminal.screen());
 }
 
 #[test]
 fn quiet_shows_none_and_neither_does_a_pipe() {
-    // Rows come for more than a second; the terminal of standard output shows nothing else.
+    // The query returns rows for more than a second; the terminal of standard output shows nothing else.
     let rows = "SELECT value FROM generate_series(1, 1000000000000)";
     let mut child = command(&["--device", "cpu", "-c", rows])
         .stdin(Stdio::null())

@@ -1,4 +1,4 @@
-//! `millpond qualify`: statements planned without a GPU, and not run.
+//! `millpond qualify`: statements are planned without a GPU, and not run.
 
 use serde_json::Value;
 

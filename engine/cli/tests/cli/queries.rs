@@ -1,4 +1,4 @@
-//! Statements in, answers out.
+//! Statements and their answers.
 
 #[cfg(unix)]
 use crate::{command, interrupt};
@@ -23,7 +23,7 @@ fn quiet_prints_no_footer() {
 fn auto_without_a_gpu_says_why_it_runs_on_the_cpu() {
     let ended = millpond(&["--device", "auto", "-c", "SELECT 1 AS one"]);
     assert_eq!(ended.code, 0);
-    // On a machine with a GPU there is nothing to explain, and the footer names it.
+    // With a GPU there is no note, and the footer names the GPU.
     assert!(ended.stderr.starts_with("note: ") || !ended.stderr.contains("CPU"), "{}", ended.stderr);
 }
 
@@ -106,7 +106,7 @@ fn formats() {
     assert!(refused.code == 2 && refused.stderr.contains("markdown, parquet, arrow"), "{}", refused.stderr);
 }
 
-/// The fields of a CSV text, by its own rules: quotes around a field, a doubled quote inside, line breaks inside quotes.
+/// The fields of a CSV text: fields may be quoted, with doubled quotes and line breaks inside quotes.
 fn csv_fields(text: &str) -> Vec<Vec<String>> {
     let (mut rows, mut field, mut quoted) = (vec![vec![]], String::new(), false);
     let mut letters = text.chars().peekable();
@@ -157,7 +157,7 @@ fn nested_values_are_json_in_every_field() {
         assert_eq!(value, expected[name], "{name}: {csv}");
     }
     assert_eq!(rows[0], ["n", "l", "s", "m", "numbered", "nothing"]);
-    // Without rows there is a header.
+    // An answer without rows has a header.
     let ended = millpond(&["-q", "--device", "cpu", "--format", "csv", "-c", "SELECT [1] AS l WHERE false"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (0, "l\n"), "{}", ended.stderr);
 }
@@ -184,7 +184,7 @@ fn plans_are_text_for_people_and_rows_for_programs() {
     assert_eq!(rows[1]["plan"], "ProjectionExec: expr=[1 as n]\n  PlaceholderRowExec\n");
     assert_eq!(with("ndjson", "EXPLAIN FORMAT INDENT SELECT 1 AS n").lines().count(), 2);
     assert_eq!(with("ndjson", "EXPLAIN SELECT 1 AS n").lines().count(), 1);
-    // A plan that is JSON stays JSON, and an answer that only looks like plans is a table.
+    // A plan in JSON stays JSON, and an answer that only resembles plans is a table.
     let plan: Value = serde_json::from_str(&with("csv", "EXPLAIN FORMAT PGJSON SELECT 1 AS n")).expect("JSON");
     assert_eq!(plan[0]["Plan"]["Node Type"], "Projection");
     let lookalike = "SELECT 'a' AS plan_type, 'b' AS plan";
@@ -199,7 +199,7 @@ fn output_file_takes_its_format_from_its_name() {
     let ended = millpond(&["-q", "-o", path, "-c", "SELECT 1 AS n"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (0, ""));
     assert_eq!(std::fs::read_to_string(&file).expect("answer"), "[{\"n\":1}]\n");
-    // Files of Parquet and Arrow are read again, empty ones too, under the short names of their columns.
+    // Parquet and Arrow files, including empty ones, can be read again under their columns' short names.
     for ending in ["parquet", "arrow", "feather"] {
         let file = folder.path().join(format!("answer.{ending}"));
         let path = file.to_str().expect("UTF-8");
@@ -228,7 +228,7 @@ fn output_file_takes_its_format_from_its_name() {
 fn expressions_have_short_names() {
     let sql = "SELECT 1, count(*), sum(price * 2) FROM 'data/samples/sales.parquet'";
     for device in ["cpu", "sim"] {
-        // The second time the plan is a kept one.
+        // The second run uses a kept plan.
         let ended = millpond(&["-q", "--device", device, "-c", sql, "-c", sql]);
         let headers: Vec<&str> = ended.stdout.lines().step_by(2).collect();
         assert_eq!(headers, ["1,count(*),sum(price * 2)"; 2], "{}", ended.stderr);
@@ -271,7 +271,8 @@ fn settings_reach_both_sets_of_options() {
     );
 }
 
-/// A query without end ends with exit 130 when the user interrupts it, on either device. 2⁶³ rows at a billion a second are 292 years.
+/// An endless query ends with exit 130 when the user interrupts it, on either device. 2⁶³ rows at a billion per second
+/// take 292 years.
 #[cfg(unix)]
 #[test]
 fn interrupt_ends_a_running_query() {
@@ -280,18 +281,18 @@ fn interrupt_ends_a_running_query() {
 
     let started =
         |args: &[&str]| command(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the binary starts");
-    // Rows on standard output show that it runs.
+    // Rows on standard output prove that it runs.
     let mut child =
         started(&["--device", "cpu", "-c", "SELECT value + 1 AS n FROM range(9223372036854775807) WHERE value > 0"]);
     let mut rows = BufReader::new(child.stdout.take().expect("piped")).lines();
     let first = [rows.next(), rows.next()].map(|line| line.expect("rows").expect("UTF-8"));
     assert_eq!(first[0], "n");
     interrupt(&child);
-    // Rows that are under way want a reader.
+    // Read the rows still in flight, so that the writer is not blocked.
     let rest = rows.inspect(|line| assert!(line.is_ok(), "UTF-8: {line:?}")).count();
     assert_eq!(child.wait().expect("ends").code(), Some(130), "after {rest} more rows");
 
-    // Allocations in the log show that it runs on the device.
+    // Allocations in the log prove that it runs on the device.
     let folder = tempfile::tempdir().expect("folder");
     let log = folder.path().join("log.csv");
     let logged = ["--device", "sim", "--fallback", "error", "--memory-log", log.to_str().expect("UTF-8")];
@@ -322,7 +323,7 @@ fn explain_shows_device_nodes_and_reasons() {
         "{}",
         ended.stdout
     );
-    // Nothing has run: there is no line about it.
+    // No statement has run, so no message is printed.
     assert_eq!(millpond(&["--device", "sim", "-c", &sql]).stderr, "");
     let ended = millpond(&["-q", "--device", "cpu", "-c", &sql]);
     assert!(!ended.stdout.contains("Device") && !ended.stdout.contains("DownloadExec"), "{}", ended.stdout);
@@ -370,7 +371,7 @@ fn the_footer_says_what_ran_on_the_device() {
     assert!(!ended.stderr.contains("findings"), "{}", ended.stderr);
 }
 
-/// Through the command line's own way to DataFusion.
+/// The command line has its own path to DataFusion.
 #[test]
 fn a_table_that_cannot_be_replaced_stays() {
     let failing = [

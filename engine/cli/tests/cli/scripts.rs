@@ -1,4 +1,4 @@
-//! Scripts and tables as people hand them over: marks before the text, names of tables, functions that want a device.
+//! Scripts and tables in the form users provide them: byte order marks, names of tables, functions that need a device.
 
 use std::fs;
 
@@ -34,7 +34,7 @@ fn a_byte_order_mark_is_no_part_of_a_script() {
         let ended = millpond_reading(marked, args);
         assert_eq!((ended.code, ended.stdout.as_str()), (0, answer), "{}", ended.stderr);
     }
-    // Carets stand where they would without it.
+    // Carets have the same position as without the mark.
     let ended = millpond(&[&CPU[..], &["-c", "\u{feff}SELECT nothing"]].concat());
     assert!(ended.code == 1 && ended.stderr.contains("\n  line 1: SELECT nothing\n"), "{}", ended.stderr);
 
@@ -74,13 +74,13 @@ fn a_table_is_found_as_it_is_named_and_in_lower_case() {
     let loud = folder.path().join("LOUD.CSV");
     fs::copy(&file, &loud).expect("a copy");
     assert_eq!(ran(&["--table", &format!("t={}", loud.display()), "-c", "SELECT n FROM t"]).stdout, "n\n1\n");
-    // Two names that differ in capitals are two tables.
+    // Two names that differ only in case are two tables.
     let other = folder.path().join("other.csv");
     fs::write(&other, "n\n2\n").expect("a file");
     let two = ["--table", &named("T"), "--table", &format!("t={}", other.display())];
     let sql = "SELECT (SELECT n FROM \"T\") AS a, (SELECT n FROM t) AS b, (SELECT n FROM T) AS c";
     assert_eq!(ran(&[&two[..], &["-c", sql]].concat()).stdout, "a,b,c\n1,2,2\n");
-    // Where SQL folds nothing, neither does this.
+    // If SQL does not fold identifiers, table names are not folded either.
     let set = ["--set", "datafusion.sql_parser.enable_ident_normalization=false"];
     assert_eq!(
         ran(&[&set[..], &["--table", &named("MyTable"), "-c", "SELECT n FROM MyTable"]].concat()).stdout,
@@ -138,7 +138,7 @@ fn functions_of_the_store_run_without_a_device() {
     }
     let quiet = ran(&[&table[..], &["-c", sql]].concat());
     assert_eq!(quiet.stderr, "");
-    // A script fails where it would fail on a device.
+    // Wrong arguments fail without a device, as they would with one.
     for (wrong, says) in
         [("'nowhere'", "nowhere"), ("'t', 'nothing'", "nothing"), ("", "a table's name"), ("7", "names as strings")]
     {

@@ -25,7 +25,7 @@ fn a_device_that_fails_is_told_by_the_exit_code() {
     let ended =
         millpond(&["selftest", "--device", "sim", "--set", "millpond.debug_sim_lose_at_launch=5", "--queries", "5"]);
     assert_eq!(ended.code, 1, "{}{}", ended.stdout, ended.stderr);
-    // Queries that the CPU answers in the place of a lost device prove nothing.
+    // Queries that the CPU answers after the device is lost prove nothing.
     let random = ended.stdout.lines().find(|line| line.contains("sql/random")).unwrap_or_default();
     assert!(random.starts_with("FAILED") && random.contains("was lost"), "{random}");
     assert!(ended.stdout.contains("FAILED kernels/reduce"), "{}", ended.stdout);

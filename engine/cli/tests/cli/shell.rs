@@ -1,4 +1,4 @@
-//! The shell on a terminal: each of its behaviours, as a transcript.
+//! The shell on a terminal: each behavior as a transcript.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use crate::terminal::{CTRL_C, CTRL_D, TAB, Terminal, UP};
 
 const SIZE: (u16, u16) = (200, 100);
 
-/// A user with a home folder of their own.
+/// A user with a separate home folder.
 struct User {
     home: TempDir,
 }
@@ -58,7 +58,7 @@ fn write(path: &str, text: &str) {
     fs::write(path, text).expect("a file");
 }
 
-/// An answer without its last line, which has times.
+/// An answer without its last line, which contains times.
 fn without_footer(answer: &str) -> String {
     let lines: Vec<&str> = answer.lines().collect();
     let (footer, rows) = lines.split_last().expect("a footer");
@@ -79,7 +79,7 @@ fn a_statement_ends_with_its_semicolon_on_as_many_lines_as_it_takes() {
     shell.type_line("  AS semicolon,");
     let answer = shell.ask("2 AS two;");
     assert!(answer.contains("| ;         |      2 |"), "{answer}");
-    // Two statements of one line, and none.
+    // Two statements on one line, then an empty statement.
     let answer = shell.ask("SELECT 11 AS a; SELECT 22 AS b;");
     assert!(answer.contains("11 |") && answer.contains("22 |"), "{answer}");
     assert_eq!(shell.ask(""), "");
@@ -94,7 +94,7 @@ fn what_is_typed_or_pasted_at_once_is_all_run() {
     shell.keys("SELECT 11 AS a;\rCREATE TABLE kept AS SELECT 22 AS b;\rSELECT b + 1 AS c FROM kept;\r");
     shell.until_shows("|     23 |");
     shell.until_prompt();
-    // A bracketed paste is one text, with commands on lines of their own.
+    // A bracketed paste is one input, with commands on separate lines.
     shell.keys("\x1b[200~SELECT 31 AS d;\n\\x on\nSELECT 32 AS e;\x1b[201~\r");
     shell.until_shows("e = 32");
     shell.until_prompt();
@@ -116,7 +116,7 @@ fn the_history_is_that_of_earlier_shells_and_closed_to_others() {
     let user = User::new();
     let mut shell = user.shell();
     shell.ask("SELECT 41 + 1 AS answer;");
-    // A line that begins with a blank is not kept.
+    // A line that begins with a blank is not added to the history.
     shell.ask(" SELECT 'secret';");
     shell.keys(CTRL_D);
     assert_eq!(shell.end(), Some(0));
@@ -200,7 +200,7 @@ fn tables_are_listed_and_described() {
         let tables = shell.ask(list);
         assert!(tables.contains("| public  | t       | BASE TABLE |"), "{tables}");
         assert!(tables.contains("| public  | v       | VIEW       |"), "{tables}");
-        // Those of the information schema are not the user's, and these answers have no line below them.
+        // Tables of the information schema are hidden, and these answers have no footer.
         assert!(!tables.contains("columns") && !tables.contains(" s · "), "{tables}");
     }
     let columns = shell.ask("\\d t");
@@ -252,7 +252,7 @@ fn answers_go_to_a_file_and_statements_come_from_one() {
     assert!(shell.ask("SELECT 5 AS n;").contains(" s · "));
     let refused = shell.ask("SELECT 6 AS n;");
     assert!(refused.contains("has an answer, and a file of csv holds one: choose another file"), "{refused}");
-    // Until the next \o the file is not there, and then it is whole.
+    // The file appears, complete, at the next \o.
     assert!(!Path::new(&csv).exists());
     shell.ask(&format!("\\o {parquet}"));
     assert_eq!(fs::read_to_string(&csv).expect("a file"), "n\n5\n");
@@ -264,7 +264,7 @@ fn answers_go_to_a_file_and_statements_come_from_one() {
     write(&script, "\\x on\nSELECT 1 AS one;\n\\x off\nSELECT 2 AS two;\nSELECT absent;\nSELECT 3 AS three;\n");
     let read = shell.ask(&format!("\\i {script}"));
     assert!(read.contains("one = 1") && read.contains("|      2 |"), "{read}");
-    // The first error ends it, under the line of the file.
+    // The first error ends the file, and is reported with its line.
     assert!(read.contains("line 5: SELECT absent") && !read.contains("three"), "{read}");
     assert!(shell.ask("\\i absent.sql").starts_with("error: cannot read SQL from 'absent.sql'"));
     write(&script, &format!("\\i {script}\n"));
@@ -282,7 +282,7 @@ fn the_rc_file_is_run_at_the_start() {
     assert!(shell.ask("SELECT * FROM mine;").starts_with("error: "));
     write(&user.path(".config/millpond/rc.sql"), "\\q\n");
     assert_eq!(Terminal::start(user.command(&["--device", "cpu"]), SIZE).end(), Some(0));
-    // An error in it is told, and the prompt comes.
+    // An error in rc.sql is printed, and the prompt appears.
     write(&user.path(".config/millpond/rc.sql"), "SELECT absent;\n");
     let mut shell = user.shell();
     assert!(shell.screen().contains("line 1: SELECT absent"), "{}", shell.screen());
@@ -321,14 +321,14 @@ fn ctrl_c_clears_the_line_and_ends_a_query_and_frees_its_memory() {
 
     for _ in 0..2 {
         shell.type_line("SELECT value % 7 AS k, count(*) FROM generate_series(1, 1000000000000) GROUP BY k;");
-        // Its progress shows that it runs.
+        // Progress proves that the query runs.
         shell.until("progress", |screen| screen.contents().lines().any(|line| line.contains(" rows")));
         shell.keys(CTRL_C);
         shell.until_prompt();
         assert!(shell.screen().contains("interrupted"), "{}", shell.screen());
     }
     assert!(shell.ask("SELECT 6 * 7 AS n;").contains("42"));
-    // What tasks held that were dropped is freed by their end.
+    // Memory of dropped tasks is freed asynchronously, when they end.
     let mut after = shell.ask("\\cache");
     for _ in 0..1000 {
         if after == memory {
@@ -407,7 +407,7 @@ fn why_names_where_the_last_query_ran_and_what_stayed_on_the_cpu() {
         "{why}"
     );
     assert!(why.ends_with("\ntoo-few-rows: docs/reasons.md#too-few-rows; millpond.min_rows changes it\n"), "{why}");
-    // What a command looks up is no query of the user's.
+    // Internal queries of commands do not count as the user's last query.
     shell.ask("\\dt");
     assert_eq!(shell.ask(".why"), why);
     let mut shell = user.shell();
@@ -430,12 +430,12 @@ fn long_answers_go_through_the_pager() {
     let long = shell.ask("SELECT value FROM generate_series(1, 300);");
     assert!(long.contains("paged:299\n") && long.contains(" s · "), "{long}");
     shell.ask("\\pager off");
-    // A pager that reads no more ends the answer, without a word.
+    // A pager that stops reading ends the answer without a message.
     let mut shell = shell_with("head -n 3");
     shell.ask("\\format csv");
     let short = shell.ask("SELECT value FROM generate_series(1, 10000000);");
     assert_eq!(short, "value\n1\n2\n");
-    // One that is not there is none.
+    // A missing pager is ignored.
     let mut shell = shell_with("no-such-pager");
     shell.ask("\\format csv");
     assert!(shell.ask("SELECT value FROM generate_series(1, 150);").contains("\n150\n"));

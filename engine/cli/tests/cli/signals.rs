@@ -1,4 +1,4 @@
-//! Signals: what was running ends, nothing half-written stays, and the exit code is a shell's.
+//! Signals: running work ends, no unfinished files remain, and the exit code follows shell conventions.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use crate::{clean, command, root};
 
-/// A signal by its name, and the exit code of a process that it has ended.
+/// A signal's name, and the exit code of a process that it ends.
 const SIGNALS: [(&str, i32); 3] = [("INT", 130), ("TERM", 143), ("HUP", 129)];
 
-/// Rows without an end.
+/// An endless query.
 const ENDLESS: &str = "SELECT value, value % 7 AS seventh FROM generate_series(1, 1000000000000)";
 
 fn send(child: &Child, signal: &str) {
@@ -19,7 +19,7 @@ fn send(child: &Child, signal: &str) {
     assert!(sent.success(), "{signal}");
 }
 
-/// All files below a folder, by their paths in it.
+/// All files in a folder and its subfolders, by relative path.
 fn files(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
@@ -37,13 +37,13 @@ fn files(folder: &Path) -> Vec<String> {
     found
 }
 
-/// True for the name of a file that is not finished.
+/// True for the name of an unfinished file.
 fn is_unfinished(file: &str) -> bool {
     let name = file.rsplit('/').next().unwrap_or(file);
     name.starts_with('.') || name.contains('#')
 }
 
-/// Waits until a file in the folder has been begun.
+/// Waits until a file in the folder has been created.
 fn wait_for_a_file(child: &mut Child, folder: &Path) {
     while !files(folder).iter().any(|file| is_unfinished(file)) {
         assert_eq!(child.try_wait().expect("state"), None, "it ended by itself: {:?}", files(folder));
@@ -101,7 +101,7 @@ const WRITERS: [(&str, Writes); 7] = [
 #[test]
 fn a_signal_ends_what_writes_a_file_and_leaves_none() {
     for (number, (name, args)) in WRITERS.into_iter().enumerate() {
-        // What waits for nothing but rows: each signal; the rest one of them in turn.
+        // The first writer gets each signal; each of the others gets one of them in turn.
         let signals = if number == 0 { &SIGNALS[..] } else { &SIGNALS[number % 3..][..1] };
         for &(signal, code) in signals {
             let folder = tempfile::tempdir().expect("folder");
@@ -124,7 +124,7 @@ fn a_signal_ends_what_writes_a_file_and_leaves_none() {
 fn a_signal_ends_a_rewrite_and_leaves_no_file() {
     let folder = tempfile::tempdir().expect("folder");
     let from = text(folder.path().join("from"));
-    // Long enough for a signal: texts that differ, and a codec that takes its time.
+    // Enough work for a signal to arrive: distinct texts and a slow codec.
     let rows =
         "SELECT md5(CAST(value AS VARCHAR)) AS a, sha256(CAST(value AS VARCHAR)) AS b FROM generate_series(1, 2000000)";
     let copy = format!("COPY ({rows}) TO '{from}/t.parquet'");
@@ -142,7 +142,8 @@ fn a_signal_ends_a_rewrite_and_leaves_no_file() {
     }
 }
 
-/// The process is stopped while both signals arrive: whichever it takes first, the other one is the second.
+/// The process is stopped while both signals arrive: they are delivered in either order, and the later one counts as
+/// the second.
 #[test]
 fn a_second_signal_ends_the_process_and_leaves_no_file() {
     for (name, args) in WRITERS {
@@ -166,7 +167,7 @@ fn a_signal_that_is_ignored_from_the_beginning_stays_ignored() {
         let folder = tempfile::tempdir().expect("folder");
         let file = text(folder.path().join("answers.csv"));
         let mut command = clean("sh");
-        // As nohup does it.
+        // As with nohup.
         let script = format!("trap '' {ignored}; exec \"$@\"");
         command.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_millpond"), "-q", "--device", "cpu"]);
         command.args(["-o", &file, "-c", ENDLESS]).current_dir(root());
@@ -182,7 +183,7 @@ fn a_signal_that_is_ignored_from_the_beginning_stays_ignored() {
     }
 }
 
-/// True once the process listens: it catches SIGTERM, by the system's account.
+/// True once the process catches SIGTERM, as reported by the system.
 fn listens(child: &Child) -> bool {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));

@@ -24,7 +24,7 @@ fn sessions_share_a_device_and_leave_nothing() {
     for name in ["device_bytes_of_queries", "device_bytes_of_columns", "pinned_bytes_lent", "temporary_files"] {
         assert_eq!(last[name].as_u64(), Some(0), "{name}: {last}");
     }
-    // Too short for a word about growth.
+    // The run is too short for a verdict about growth.
     assert_eq!(report["trends"]["descriptors"], "unknown", "{report}");
 }
 
@@ -50,7 +50,7 @@ fn ctrl_c_ends_a_soak_with_the_figures_so_far() {
     use std::process::Stdio;
     let args = ["soak", "--device", "sim", "--seconds", "100000", "--sessions", "2"];
     let mut child = command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
-    // From this line on it listens.
+    // The process handles signals once it has printed this line.
     let mut stderr = std::io::BufReader::new(child.stderr.take().expect("piped"));
     let mut line = String::new();
     stderr.read_line(&mut line).expect("UTF-8");

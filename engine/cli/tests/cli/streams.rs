@@ -1,4 +1,4 @@
-//! Tables that come through a pipe: standard input and other descriptors are read, once; named pipes are refused.
+//! Tables from pipes: standard input and other descriptors are read, once; named pipes are refused.
 
 use std::fs;
 use std::io::Write;
@@ -12,7 +12,7 @@ fn succeeds(ended: &Ended, expected: &str) {
     assert_eq!((ended.code, ended.stdout.as_str()), (0, expected), "{}", ended.stderr);
 }
 
-/// Inferred from the same bytes, read by two scans of a statement, and by statements after it.
+/// Types are inferred from the same bytes that two scans of a statement, and later statements, read.
 #[test]
 fn standard_input_is_a_table_for_as_many_scans_as_ask() {
     for device in ["cpu", "sim"] {
@@ -46,7 +46,7 @@ fn every_format_comes_through_standard_input() {
     }
 }
 
-/// A script that came through the pipe has left nothing of it.
+/// After the script was read from standard input, no data is left for a table.
 #[test]
 fn standard_input_is_the_script_or_a_table() {
     let script = "CREATE EXTERNAL TABLE t (a BIGINT) STORED AS CSV LOCATION '/dev/stdin'; SELECT count(*) FROM t;";
@@ -56,7 +56,7 @@ fn standard_input_is_the_script_or_a_table() {
     assert!(ended.stderr.contains(why), "{}", ended.stderr);
 }
 
-/// As a shell hands over what a command writes.
+/// A pipe on descriptor 3, as with a shell's process substitution.
 #[test]
 fn other_descriptors_are_read_too() {
     let table = CSV.replace("/dev/stdin", "/dev/fd/3");
@@ -69,7 +69,7 @@ fn other_descriptors_are_read_too() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "s\n4\ns\n6\n", "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// What is refused names the pipe and the way out; nothing waits for a writer that never comes.
+/// The error names the pipe and a solution; the process does not wait for a writer.
 #[test]
 fn a_named_pipe_is_refused_wherever_it_is_named() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -24,7 +24,7 @@ fn generated_tables_run_through_the_suite() {
     );
     assert!(some.stdout.contains("2 queries, 0 with problems"), "{}", some.stdout);
 
-    // Each run has other constants, and the CPU's answer to them.
+    // Each run has other constants, and is compared with the CPU's answer to them.
     let varied = ["run", "tpch", "--data", out, "--device", "sim", "--query", "1,6,15", "--json", "--repeat", "3"];
     let told = |more: &[&str]| {
         let ran = millpond(&[&varied[..], more].concat());
@@ -44,7 +44,7 @@ fn generated_tables_run_through_the_suite() {
     assert_eq!(seven, again);
     assert!(seven.iter().zip(&plain).all(|(varied, plain)| varied != plain), "{seven:?} {plain:?}");
 
-    // What the CPU took over is told, not only counted.
+    // Fallbacks to the CPU are described, not only counted.
     let lost = ["run", "tpch", "--data", out, "--query", "6", "--device", "sim", "--validate", "cpu"];
     let lost = millpond(&[&lost[..], &["--set", "millpond.debug_sim_lose_at_launch=1"]].concat());
     let told = lost.stdout.lines().any(|line| line.starts_with("q06: ") && line.ends_with("on the CPU"));
@@ -87,7 +87,7 @@ fn a_folder_of_queries_runs_like_a_suite() {
     assert!(row["allocated_bytes"].is_u64() && row["launches"].as_u64() > Some(0), "{lines:?}");
     assert!(row["opening_ms"].as_f64() > Some(0.0) && ran.stderr.contains(" opened in "), "{}", ran.stderr);
 
-    // Parameters, and every allocator side by side.
+    // Parameters, and all allocators side by side.
     let all =
         run(&["--device", "sim", "--query", "regions", "--param", "least=4", "--allocator", "all", "--report", "md"]);
     assert_eq!(all.code, 0, "{}{}", all.stdout, all.stderr);
@@ -118,7 +118,7 @@ fn a_folder_of_queries_runs_like_a_suite() {
     refused(&["--device", "cpu"], 4, "table oceans of suite mine is missing");
 }
 
-/// What a report is of: nobody can compare two of them otherwise.
+/// A report contains its conditions, which a comparison of two reports needs.
 #[test]
 fn reports_say_under_what_they_came_about() {
     let folder = tempfile::tempdir().expect("folder");
@@ -180,7 +180,7 @@ fn reports_say_under_what_they_came_about() {
     let cpu = run(&["--device", "cpu", "--report", "md"]).stdout;
     assert!(cpu.contains("- device: cpu\n") && cpu.contains("## Milliseconds") && cpu.contains("\n| sum | "), "{cpu}");
 
-    // Without a manifest the scale is unknown, and a table that it does not have is noted.
+    // Without a manifest the scale is unknown, and a table that is not in a manifest causes a note.
     let more = millpond(&["gen", "tpch", "--scale", "0.001", "--out", &data, "--tables", "nation"]);
     assert_eq!(more.code, 0, "{}", more.stderr);
     let manifest = std::path::Path::new(&data).join("millpond.json");
@@ -197,7 +197,7 @@ fn reports_say_under_what_they_came_about() {
     assert!(stranger.stderr.contains("note: ") && stranger.stdout.contains("\"scale\":null"), "{}", stranger.stderr);
 }
 
-/// What a command writes to standard error where that is a terminal.
+/// A command's standard error on a terminal.
 #[cfg(target_os = "linux")]
 fn on_a_terminal(args: &[&str]) -> String {
     use std::io::Read;
@@ -213,7 +213,7 @@ fn on_a_terminal(args: &[&str]) -> String {
     let null = std::process::Stdio::null;
     let mut child = command(args).stdin(null()).stdout(null()).stderr(terminal).spawn().expect("the binary starts");
     let (mut master, mut shown) = (std::fs::File::from(master), Vec::new());
-    // The end of the last writer is an error of the terminal.
+    // Reading fails once the last writer has closed the terminal.
     let _ = master.read_to_end(&mut shown);
     assert!(child.wait().expect("an end").success());
     String::from_utf8_lossy(&shown).into_owned()
@@ -266,7 +266,7 @@ fn tables_of_two_scales_are_not_mixed() {
     refused(&data, "tpch", "0.002", &["--tables", "region"], both);
     refused(&data, "gpu-bdb", "0.01", &["--tables", "store"], "and gpu-bdb is requested");
     refused(&data, "tpch", "0.001", &["--codec", "zstd"], "and codec zstd is requested where they have snappy");
-    // Files show their scale, too.
+    // Without a manifest the files still show their scale.
     std::fs::remove_file(data.join("millpond.json")).expect("removed");
     let by_rows = "holds orders.parquet of tpch at scale 0.001, and scale 0.002 is requested";
     refused(&data, "tpch", "0.002", &["--tables", "region"], by_rows);
@@ -300,7 +300,7 @@ fn gpu_bdb_tables_become_folders_with_the_types_asked_for() {
     assert!(asked.stdout.contains("\"Decimal128(7, 2)\",Int32,900"), "{}{}", asked.stdout, asked.stderr);
 }
 
-/// Whatever a query of a folder does, the data, the other queries and the session are as they were.
+/// Queries of a folder cannot change the data, other queries or the session.
 #[test]
 fn queries_of_a_suite_leave_nothing_behind() {
     let folder = tempfile::tempdir().expect("folder");
@@ -341,7 +341,7 @@ fn queries_of_a_suite_leave_nothing_behind() {
         assert_eq!(ran.code, 1, "{sql}: {}", ran.stderr);
         assert!(ran.stderr.contains(says), "{sql}: {}", ran.stderr);
     }
-    // Its own tables it may make again, look for, and drop; a failed query stops no other.
+    // A query may replace, read and drop its own tables; a failed query does not stop the others.
     write(
         "q10.sql",
         "CREATE TABLE own AS SELECT 1 AS a; CREATE TABLE IF NOT EXISTS own AS SELECT 2 AS a; \
@@ -358,7 +358,8 @@ fn queries_of_a_suite_leave_nothing_behind() {
     assert_eq!(files, 3, "the data has another file than two tables and their manifest");
 }
 
-/// What the statements of a folder that somebody else has written cannot do: write a file, and read one that is no table.
+/// Statements of a suite folder, which others may have written, cannot write a file, or read a file that is not a
+/// table.
 #[test]
 fn a_suite_writes_no_file_and_reads_its_tables_alone() {
     let folder = tempfile::tempdir().expect("folder");
@@ -390,7 +391,7 @@ fn a_suite_writes_no_file_and_reads_its_tables_alone() {
         assert!(ran.code == 1 && ran.stderr.contains(says), "{sql}: {}{}", ran.stdout, ran.stderr);
         assert!(!std::path::Path::new(&out).exists(), "{sql}");
     }
-    // The names of its tables lead into no other folder.
+    // Its table names cannot refer to other folders.
     std::fs::copy(path("data/region.parquet"), path("t.parquet")).expect("copied");
     write("q1.sql", "SELECT 1");
     write("suite.toml", "name = \"mine\"\ntables = [\"region\", \"../t\"]\n");
@@ -399,8 +400,8 @@ fn a_suite_writes_no_file_and_reads_its_tables_alone() {
     assert!(ran.code == 2 && ran.stderr.contains(says), "{}", ran.stderr);
 }
 
-/// An interrupt ends `gen` and `run` with exit 130; half-written files are gone, and queries that have run are told. What is interrupted
-/// would take days: the interrupt comes once the state is there that the test is about, however long that takes.
+/// An interrupt ends `gen` and `run` with exit 130; unfinished files are removed, and finished queries are reported.
+/// The interrupted work would take days, so the interrupt can wait for the tested state, however long that takes.
 #[cfg(unix)]
 #[test]
 fn interrupts_end_gen_and_run() {
@@ -444,7 +445,7 @@ fn interrupts_end_gen_and_run() {
     let mut told = BufReader::new(child.stdout.take().expect("piped"));
     let (mut first, mut rest) = (String::new(), String::new());
     told.read_line(&mut first).expect("UTF-8");
-    // q1 has been told, so the next is q2, which is without end.
+    // q1 has been reported, so the next query is q2, which is endless.
     interrupted(child, &|| true);
     told.read_to_string(&mut rest).expect("UTF-8");
     assert!(first.contains("\"query\":\"q1\"") && rest.is_empty(), "{first}{rest}");

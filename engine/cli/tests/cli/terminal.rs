@@ -1,11 +1,11 @@
-//! A terminal for tests: the program on a pseudo-terminal, and the screen that a user would see.
+//! A terminal for tests: the program on a pseudo-terminal, and the screen as a user would see it.
 //!
 //! ```text
 //!   test ─ keys ─► master ═ pseudo-terminal ═ program
 //!        ◄─ screen ── vt100 ◄─┘
 //! ```
 //!
-//! Waits   for what the screen shows, however long that takes; the limit only ends a test that hangs.
+//! Waits   For the screen's content, however long that takes; the limit only ends a hanging test.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -33,7 +33,7 @@ pub struct Terminal {
     pub child: Child,
     chunks: Receiver<Vec<u8>>,
     parser: vt100::Parser,
-    /// All that the program has written.
+    /// All output of the program.
     pub raw: Vec<u8>,
 }
 
@@ -52,7 +52,8 @@ impl Terminal {
         command.stdin(Stdio::from(end())).stdout(Stdio::from(end())).stderr(Stdio::from(end()));
         command.env("TERM", "xterm-256color");
         let child = command.spawn().expect("setsid and the program start");
-        // The command keeps this process's copies of the other end, without which the master ends with the program.
+        // The command holds this process's copies of the other end; without them the master reaches its end when the
+        // program ends.
         drop(command);
         let master = File::from(master);
         let (sender, chunks) = channel();
@@ -73,7 +74,7 @@ impl Terminal {
         self.master.write_all(keys.as_bytes()).expect("the terminal takes them");
     }
 
-    /// Waits until the screen is as wanted.
+    /// Waits until the screen satisfies a condition.
     pub fn until(&mut self, what: &str, is_so: impl Fn(&vt100::Screen) -> bool) {
         let began = Instant::now();
         while !is_so(self.parser.screen()) {
@@ -97,12 +98,13 @@ impl Terminal {
         self.until("prompt", |screen| row(screen, screen.cursor_position().0).trim_end() == PROMPT);
     }
 
-    /// Types a line at the prompt, waits for its echo, presses Enter, and waits for the next prompt. Returns the lines between.
+    /// Types a line at the prompt, waits for its echo, presses Enter, and waits for the next prompt. Returns the lines
+    /// between them.
     pub fn ask(&mut self, line: &str) -> String {
         let from = self.type_line(line);
         self.until("prompt", |screen| {
             let (at, _) = screen.cursor_position();
-            // A screen that is full scrolls.
+            // A full screen scrolls.
             at >= from.min(screen.size().0.get() - 1) && row(screen, at).trim_end() == PROMPT
         });
         let screen = self.parser.screen();
@@ -123,17 +125,17 @@ impl Terminal {
         below
     }
 
-    /// What the screen shows.
+    /// The text on the screen.
     pub fn screen(&self) -> String {
         self.parser.screen().contents()
     }
 
-    /// True where typed letters are shown, as before a program changes that.
+    /// True if the terminal echoes typed letters, as before a program turns that off.
     pub fn echoes(&self) -> bool {
         tcgetattr(&self.master).expect("settings").local_modes.contains(LocalModes::ECHO | LocalModes::ICANON)
     }
 
-    /// Waits for the program's end, and returns its exit code.
+    /// Waits for the program's end. Returns its exit code.
     pub fn end(&mut self) -> Option<i32> {
         let status = self.child.wait().expect("an end");
         while let Ok(chunk) = self.chunks.recv_timeout(Duration::from_millis(200)) {
@@ -151,7 +153,7 @@ impl Drop for Terminal {
     }
 }
 
-/// The same command, whose standard input becomes the terminal that it belongs to: Ctrl-C goes to its processes.
+/// The same command with standard input as its controlling terminal, so that Ctrl-C reaches its processes.
 fn on_its_terminal(command: &Command) -> Command {
     let mut wrapped = Command::new("setsid");
     wrapped.arg("--ctty").arg(command.get_program()).args(command.get_args());

@@ -125,7 +125,7 @@ pub(crate) fn window(values: &mut [u8], first: u64, rows: usize, width: usize) -
     range.and_then(|range| values.get_mut(range)).ok_or_else(too_small)
 }
 
-/// Looks up `codes` in `table`.
+/// Writes the `table` entry of each code to `out`; fails if a code is out of range.
 pub(crate) fn look_up<T: Copy>(table: &[T], codes: &[u32], out: &mut [T]) -> Result<()> {
     let entries = u32::try_from(table.len()).unwrap_or(u32::MAX);
     // A separate pass without early exit, so that the compiler vectorizes it.

@@ -1,6 +1,6 @@
-//! How much the C library keeps of what the driver's compiler has freed.
+//! Limits the memory that the C library keeps after the driver's compiler has freed it.
 //!
-//!   thread ─► module ─► the driver's compiler ─► malloc: an arena for nearly every thread, each as large as it ever was
+//!   thread ─► module ─► the driver's compiler ─► malloc: an arena for nearly every thread, each at its peak size
 //!
 //! Why    on one H100, 100 threads that compile kept 1.1 GiB more than with 4 arenas, and went on growing for minutes.
 

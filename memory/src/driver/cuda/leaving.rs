@@ -1,6 +1,6 @@
 //! The end of the process: no call reaches libcuda from the moment on when its own exit handlers may run.
 //!
-//!   call ─► [ gate ] ─► libcuda            exit ─► `process_ends`: shut the gate, wait for the calls inside ─► libcuda's exit handlers
+//!   call ─► [ gate ] ─► libcuda            exit ─► `process_ends`: shut gate, drain calls ─► libcuda's exit handlers
 //!              └ shut ─► an error
 //!
 //! Why        "Using any of these interfaces (implicitly or explicitly) during program initiation or termination after

@@ -1,4 +1,4 @@
-//! Allocates and frees: in stream order from pools, or without a stream; and what pools are told and asked.
+//! Allocates and frees: in stream order from pools, or without a stream; and sets and reads pool attributes.
 //!
 //!   pool_alloc   pool gives a block ─► the buffer exists in program order ─► its turn comes: it exists on the device
 //!   free_async   are all uses that named it ordered before? ─► the pool has it back ─► its turn comes: it is gone

@@ -4,13 +4,13 @@
 //!   nth = 3, Once             ok  ok  FAIL  ok  ok
 //!   nth = 3, UntilFree        ok  ok  FAIL  FAIL  (free)  ok
 //!   nth = 3, Forever          ok  ok  FAIL  FAIL  (free)  FAIL
-//!   nth = 3, late             ok  ok  ok    ok    ok … until the host waits, or asks and time passes: FAIL, device lost
+//!   nth = 3, late             ok  ok  ok    ok    ok … until the host waits, or polls often enough: FAIL, device lost
 //! ```
 //!
 //! Code      one that CUDA's manual names for the call. A sticky one loses the device; any other leaves it as it was,
 //!           the call undone. `NOT_READY` is an answer and no error.
-//! Late      a launch or a copy that is accepted and fails on the device: nobody knows until the device has got that
-//!           far.
+//! Late      a launch or a copy that is accepted and fails on the device: the error appears only when the device
+//!           reaches the operation.
 //! Counted   calls on a device that is open and not lost. Calls that CUDA refuses anyway count as well.
 
 use crate::driver::{CopyOp, DriverCode};

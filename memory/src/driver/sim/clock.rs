@@ -1,4 +1,4 @@
-//! Says which operation is ordered before which, whatever the clock on the wall did.
+//! Vector clocks: determine which operation is ordered before which, independent of wall time.
 //!
 //! ```text
 //!   stream 0   a ─ b ─ record ─────── c            clock of stream 1 after the wait: [3, 1]
@@ -35,7 +35,7 @@ impl Clock {
         self.get(epoch.lane) >= epoch.seq
     }
 
-    /// Raises one lane. Says whether that was news.
+    /// Raises one lane. Returns whether the clock changed.
     pub(super) fn advance(&mut self, epoch: Epoch) -> bool {
         let lane = epoch.lane as usize;
         if self.seqs.len() <= lane {
@@ -46,7 +46,7 @@ impl Clock {
         news
     }
 
-    /// Takes over everything that `other` knows. Says whether that was news.
+    /// Merges `other` into this clock. Returns whether the clock changed.
     pub(super) fn join(&mut self, other: &Clock) -> bool {
         if self.seqs.len() < other.seqs.len() {
             self.seqs.resize(other.seqs.len(), 0);

@@ -5,7 +5,7 @@
 //!   descriptor ──┘        └── import in process 1 ── uses ── free       ordered after `ready`, or a finding
 //!
 //! Bytes        are there once: both processes see the same memory, at the same address.
-//! Descriptors  are real ones, of a pipe whose other end stays here: they are known by their inode, whoever sent them.
+//! Descriptors  are real ones, of a pipe whose other end stays here: they are identified by their inode.
 //! Access       memory of another process needs an import that is not freed yet, and an imported pool that lets the
 //!              device in. A kernel without it loses its device.
 //! Silence      what an importer does not free is its leak; a process that crashes leaves nothing imported.
@@ -30,7 +30,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 struct Export {
     pool: PoolHandle,
-    /// Keeps the inode, and tells when nobody holds the descriptor any more.
+    /// Keeps the inode alive; a write to it fails once every copy of the descriptor is closed.
     other_end: PipeWriter,
 }
 
@@ -216,7 +216,7 @@ impl State {
         let process = self.process;
         let mine = |pool: &PoolHandle| self.pools.get(pool).is_some_and(|pool| self.process_of(pool.device) == process);
         let is_open = |export: &&Export| {
-            // Nobody reads: a byte is written only where somebody could.
+            // The write succeeds only while a read end is open; the byte is never read.
             mine(&export.pool)
                 && !matches!((&export.other_end).write(&[0]), Err(e) if e.kind() == ErrorKind::BrokenPipe)
         };

@@ -1,6 +1,6 @@
 //! Loads PTX, and submits launches.
 //!
-//!   launch { kernel, params, accesses } ─► refusals of CUDA ─► queue ─► run (interpreter ─► footprints ─► declared? ordered?)
+//!   launch { kernel, params, accesses } ─► CUDA's refusals ─► queue ─► interpreter ─► footprints ─► declared? ordered?
 //!
 //! Declared     every byte range that a kernel may touch, by reading, writing or atomics. Writing includes reading
 //!              back.

@@ -1,14 +1,13 @@
 //! A simulated CUDA device: it runs the PTX that ships, and checks memory and stream order while it does.
 //!
-//!   submit ─► queues, one per stream ─► (somebody waits) ─► any order that events allow ─► interpreter ─► checks ─► findings
+//!   submit ─► queues, one per stream ─► (host waits) ─► any order events allow ─► interpreter ─► checks ─► findings
 //!
 //! Overlap     launches that nothing orders may run at the same time: their blocks take turns, and share the
 //!             multiprocessors.
-//! Lazy        work runs when somebody waits for it, in an order chosen by the seed, so nothing looks ready that is
-//!             not.
+//! Lazy        work runs when a caller waits or polls, in an order chosen by the seed.
 //! Checks      bounds, bytes never written, races inside a launch (the interpreter's); lifetime, stream order per
 //!             32-byte sector, declarations, pinned memory and handles (here).
-//! Findings    `Driver::findings`; those that nobody asked for are printed when their device closes.
+//! Findings    `Driver::findings`; those that were never read are printed when their device closes.
 //! Refuses     what CUDA refuses. A kernel that faults loses the device, for good.
 //! Replay      the same calls in the same order with the same seed do the same. Poller threads may vary it.
 //! Time        is not simulated: `event_elapsed_ms` is 0, and clock rates are 0.
@@ -192,7 +191,7 @@ impl SimDriver {
 
     /// Another process on the same machine: the same devices and their memory, but contexts, streams, events and pools
     /// of its own. Findings, counters and ordered faults are the machine's. What one host has waited for counts for
-    /// both: their messages are not seen, so each may have told the other.
+    /// both: messages between them are not tracked, so each may have notified the other.
     pub fn second_process(&self) -> Arc<Self> {
         let process = self.state().new_process();
         Arc::new(Self { options: self.options.clone(), state: Arc::clone(&self.state), process })

@@ -7,8 +7,8 @@
 //!
 //! Counts   begin with the order. Waits that nothing would miss, since another order implies them, are not counted and
 //!          never left out.
-//! Worth    a mutation that nobody notices is an order that no test needs: either it is not needed, or a test is
-//!          missing.
+//! Worth    a mutation that no test detects removes an order that no test needs: the order is unnecessary, or a
+//!          test is missing.
 
 use super::state::State;
 use super::{SimDriver, clock::Moment};

@@ -1,4 +1,4 @@
-//! Remembers who touched which part of a buffer, and notices touches that nothing orders.
+//! Records which submissions touched which sectors of a buffer, and detects unordered conflicting touches.
 //!
 //!   sector   0 ········ 7  8 ······· 15           stream 1 writes 0–7, stream 2 writes 8–15: silent
 //!   write    launch, 1     launch, 2
@@ -107,19 +107,19 @@ pub(super) fn merge_runs(reads: &[(u64, u64)], writes: &[(u64, u64)], atomics: &
     }
 }
 
-/// Two touches of one sector that nothing orders.
+/// Two conflicting touches of one sector without an order between them.
 #[derive(Debug, Clone)]
 pub(super) struct Conflict {
     /// The first sector where the two meet.
     pub(super) sector: u32,
-    /// Who had touched it already.
+    /// Submission that had touched the sector before.
     pub(super) other: Arc<Submission>,
     pub(super) other_touch: Touch,
-    /// How the newcomer touches it.
+    /// Kind of access of the new submission.
     pub(super) touch: Touch,
 }
 
-/// Who last touched a sector. Readers and atomics are kept one per lane, since the last write.
+/// Latest touches of a sector. Readers and atomics are kept one per lane, since the last write.
 #[derive(Debug, Clone, Default)]
 struct Touches {
     write: Option<Arc<Submission>>,
@@ -217,7 +217,7 @@ impl Shadow {
         self.sectors
     }
 
-    /// Notes that `by`, at `moment`, touched these runs (sorted, apart), and returns whom it was not ordered after.
+    /// Records that `by`, at `moment`, touched these runs (sorted, disjoint). Returns the unordered conflicts.
     pub(super) fn touch(&mut self, moment: &Moment, by: &Arc<Submission>, runs: &[Run]) -> Vec<Conflict> {
         let mut step = Step {
             states: &mut self.states,
@@ -263,7 +263,7 @@ impl Shadow {
         conflicts
     }
 
-    /// Who touched `run` and is not ordered before the asker, given what the asker means to do. Notes nothing.
+    /// Touches of `run` that conflict with its classes and that `after` does not order. Records nothing.
     pub(super) fn conflicts(&self, run: Run, after: &dyn Fn(Epoch) -> bool) -> Vec<Conflict> {
         let mut conflicts = Vec::new();
         let mut asked = vec![false; self.states.len()];
@@ -291,7 +291,7 @@ impl Shadow {
         conflicts
     }
 
-    /// Who touched any part and is not ordered before the asker: the question of a free.
+    /// Touches of any part of the buffer that `after` does not order. Used by frees.
     pub(super) fn unfinished(&self, after: &dyn Fn(Epoch) -> bool) -> Vec<Conflict> {
         self.conflicts(Run { start: 0, end: self.sectors, classes: Classes::WRITE }, after)
     }
@@ -369,7 +369,7 @@ impl Shadow {
 /// One touch on its way over a buffer; each different state is worked out once.
 struct Step<'a> {
     states: &'a mut Vec<Touches>,
-    /// New state by old state and classes; 0 is not known yet, for no touch leads to "nobody".
+    /// New state by old state and classes; 0 is not computed yet, because no touch leads to "untouched".
     memo: Vec<[u32; 8]>,
     /// The state that every write of this touch leads to; 0 is not known yet.
     written: u32,

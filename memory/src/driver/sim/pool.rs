@@ -1,7 +1,7 @@
 //! A stream-ordered memory pool: segments from the device, cut into blocks that come back with the moment of their
 //! free.
 //!
-//!   segment   │ live │ free, after (17, 4) │ live │ free, anybody │
+//!   segment   │ live │ free, after (17, 4) │ live │ free, any stream │
 //!                      └─ stream 17 may take it at once; others when a policy allows it
 //!
 //! Reuse      same stream · the host has seen the free · an event chain orders it · it has run in fact (opportunistic,
@@ -47,7 +47,7 @@ pub(super) trait Ground {
     fn grow(&mut self, bytes: u64) -> Option<u64>;
     /// An address range for memory that the pool has already.
     fn address(&mut self, bytes: u64) -> u64;
-    /// Physical memory goes back.
+    /// Returns physical memory to the device.
     fn give_back(&mut self, bytes: u64);
 }
 
@@ -56,7 +56,7 @@ pub(super) trait Ground {
 pub(super) struct Block {
     pub(super) base: u64,
     pub(super) len: u64,
-    /// The allocation must wait for this free: an internal dependency.
+    /// Free that the allocation must wait for (internal dependency).
     pub(super) wait_for: Option<Epoch>,
 }
 
@@ -166,7 +166,7 @@ impl Pool {
         self.live.len()
     }
 
-    /// Somebody's allocation was opened here.
+    /// Counts an imported allocation.
     pub(super) fn imported(&mut self, bytes: u64) {
         self.used += bytes;
         self.reserved += bytes;
@@ -241,7 +241,7 @@ impl Pool {
             || self.reuse.opportunistic && lucky && (knowledge.finished)(after)
     }
 
-    /// Whether the pages under a free block can be remapped or released: no device work uses them any more.
+    /// Whether the pages under a free block can be remapped or released: it may be reused, and its last use finished.
     fn may_move(&self, free: &Free, knowledge: &Knowledge<'_>, lucky: bool) -> bool {
         self.may_take(free, knowledge, lucky) && free.after.is_none_or(knowledge.finished)
     }
@@ -528,7 +528,7 @@ mod tests {
 
     const PAGE: u64 = 1 << 16;
 
-    /// A pool over a device of so many bytes, where nothing has run unless said.
+    /// A pool on a device with limited memory; no operation has finished unless a test marks it.
     struct World {
         pool: Pool,
         random: Random,
@@ -537,7 +537,7 @@ mod tests {
         host: Clock,
     }
 
-    /// So many bytes, and addresses without end.
+    /// Limited memory and unlimited addresses.
     struct Earth {
         free: u64,
         next_base: u64,

@@ -2,7 +2,7 @@
 //!
 //!   device ──► default pool ── current unless another is set ──► alloc_current
 //!
-//! Default    made when somebody asks first; there as long as the driver is. It cannot be destroyed.
+//! Default    created at the first request; lives as long as the driver and cannot be destroyed.
 //! Current    lies on its device. When it is destroyed the default pool takes its place.
 
 use super::allocate::PAGE_BYTES;
@@ -14,7 +14,7 @@ use crate::driver::{
     PoolLocation, Result, Site, StreamHandle,
 };
 
-/// The number of the first device's context, which nobody follows.
+/// Handle of the first device's context; never dereferenced.
 const FIRST_CONTEXT: u64 = 0xc0de_0000;
 
 impl State {

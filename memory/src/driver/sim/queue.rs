@@ -5,7 +5,7 @@
 //!   stream 18   [ wait e ][ launch ]                   not runnable until `record e` has run
 //! ```
 //!
-//! Lazy       nothing runs until somebody waits; then any order that the waits allow may happen, chosen by the seed.
+//! Lazy       nothing runs until a caller waits or polls; then in any order that the waits allow, chosen by the seed.
 //! Progress   the oldest submission is always runnable: a wait only names what was submitted before it.
 //! Host       what the host has seen finish is one more clock; every submission is ordered after it.
 
@@ -94,7 +94,7 @@ pub(super) struct Lane {
     pub(super) finished: u64,
     /// The last free that was submitted.
     pub(super) last_free: u64,
-    /// Queries in a row that were told "not yet".
+    /// Number of consecutive queries that returned "not ready".
     pub(super) patience: u32,
     seen: Arc<Clock>,
     host_version: u64,
@@ -189,7 +189,7 @@ impl Queues {
         Moment { epoch: Epoch { lane, seq: queue.submitted + 1 }, seen: queue.seen.clone() }
     }
 
-    /// Adds work at the moment that [`Self::next_moment`] told.
+    /// Adds work at the moment that [`Self::next_moment`] returned.
     pub(super) fn push(&mut self, queued: Queued) {
         let lane = &mut self.lanes[queued.moment.epoch.lane as usize];
         debug_assert_eq!(lane.submitted + 1, queued.moment.epoch.seq);

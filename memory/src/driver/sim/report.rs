@@ -47,7 +47,7 @@ impl fmt::Display for What {
     }
 }
 
-/// One operation that was submitted to a stream. Whoever remembers it holds it; nobody else does.
+/// One operation that was submitted to a stream, shared by the records that refer to it.
 #[derive(Debug)]
 pub(super) struct Submission {
     /// Counts all submissions of the driver, in program order.
@@ -145,13 +145,13 @@ impl Reports {
         self.findings.last_mut()
     }
 
-    /// All that was found, oldest first.
+    /// All findings, oldest first.
     pub(super) fn all(&mut self) -> Vec<Finding> {
         self.seen = self.findings.len();
         self.findings.clone()
     }
 
-    /// All that was found, and forgets it.
+    /// Returns all findings and clears them.
     pub(super) fn take(&mut self) -> Vec<Finding> {
         self.seen = 0;
         self.dropped = 0;

@@ -1,13 +1,13 @@
 //! Runs launches, by themselves or at the same time, and holds each to what it declared.
 //!
 //!   stream 17   [ launch ]  ──┐
-//!   stream 18   [ launch ]  ──┴─►  one machine: blocks of both take turns      nothing orders the two, and the seed says so
-//!   stream 19   [ wait ][ launch ]                                            left alone: what it waits for has not run
+//!   stream 18   [ launch ]  ──┴─►  one machine: blocks of both take turns      unordered, and the seed chose overlap
+//!   stream 19   [ wait ][ launch ]                                            left alone: its wait is not over
 //!
 //! Overlap     a launch takes along others that may run now. Alone it runs where blocks are not shuffled, and where
 //!             what the host reads is kept or given.
 //! Conflicts   plain touches of two launches are compared per sector when they have run, as if they had not overlapped.
-//! Counts      are per launch, and so are faults: a kernel that faults loses the device, whoever ran beside it.
+//! Counts      are per launch, and so are faults: a kernel that faults loses the device for all kernels.
 
 use super::clock::Moment;
 use super::fault::Random;

@@ -101,7 +101,7 @@ impl Launches {
 }
 
 impl State {
-    /// What becomes of a download of so many bytes.
+    /// Decides how a download of `bytes` bytes is handled.
     pub(super) fn downloads(&mut self, call: &'static str, bytes: u64, site: Site) -> Result<Download> {
         match &mut self.launches.mode {
             Mode::Run => Ok(Download::Run),

@@ -1,6 +1,6 @@
 //! Everything a simulated driver knows, and how time passes in it.
 //!
-//!   submit ─► queues ─► (somebody waits) ─► run_to ─► execute ─► shadows, heap, pools, findings
+//!   submit ─► queues ─► (host waits) ─► run_to ─► execute ─► shadows, heap, pools, findings
 //!
 //! Threads   one lock around all of it, in `SimDriver`.
 //! Processes share all of it. A context is a device of a process: process 1 of a machine with two devices has the
@@ -99,7 +99,7 @@ pub(super) struct State {
     pub(super) process: u32,
     pub(super) ipc: Ipc,
     pub(super) random: Random,
-    /// Polls draw from their own numbers, so that how often somebody asks does not change the rest of a run.
+    /// Separate generator for polls, so that the number of polls does not change other random choices.
     poll_random: Random,
     pub(super) devices: Vec<Device>,
     /// What pools on the host hold.
@@ -329,7 +329,7 @@ impl State {
         self.queues.host_saw(target);
     }
 
-    /// Whether `target` has run. Asking lets some time pass: the longer somebody asks in vain, the more.
+    /// Whether `target` has run. A poll may run queued work: more of it the higher `patience` is.
     pub(super) fn poll(&mut self, target: &Moment, patience: u32) -> bool {
         if !self.queues.has_finished(target.epoch) {
             let steps = self.poll_random.below(2 << patience.min(12)).max(patience.min(1).into());

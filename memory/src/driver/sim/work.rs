@@ -1,10 +1,10 @@
 //! Runs one queued operation, and checks what it touches.
 //!
-//!   operation ─► is the buffer live, begun and not yet freed for it?  ─► who touched these sectors, and are they ordered
-//!             before it? ─► bytes move
+//!   operation ─► is the buffer live, begun and not yet freed for it? ─► are earlier touches of these sectors
+//!             ordered before it? ─► bytes move
 //!
 //! Findings    never stop a copy or a fill that can be done. A kernel that faults loses the device, as on CUDA.
-//! Order       the pair is told as "later in program order" and "earlier", whichever of the two ran first.
+//! Order       the pair is reported as "later in program order" and "earlier", whichever of the two ran first.
 
 use super::clock::Moment;
 use super::heap::{Label, Origin};
@@ -124,7 +124,7 @@ impl State {
         }
     }
 
-    /// A download of bytes that nothing wrote.
+    /// Reports a download of bytes that were never written.
     fn check_written(&mut self, by: &Arc<Submission>, address: u64, len: u64) {
         if !self.options.checks.initialised {
             return;
