@@ -19,6 +19,18 @@ const OPTIONS: [(&str, &str); 7] = [
     ("set", "--set"),
 ];
 
+/// Options of statements alone.
+const OF_STATEMENTS: [(&str, &str); 8] = [
+    ("commands", "-c"),
+    ("files", "-f"),
+    ("output", "-o"),
+    ("format", "--format"),
+    ("rows", "--rows"),
+    ("keep_going", "--keep-going"),
+    ("no_rc", "--no-rc"),
+    ("data", "--data"),
+];
+
 /// The session options that a command uses, by its path (`mem bench`). Statements and `run` use all of them.
 fn used(path: &str) -> &'static [&'static str] {
     match path {
@@ -63,6 +75,12 @@ fn below(above: &str, name: &str) -> String {
 /// # Errors
 /// A message with the option and the command.
 pub fn refuse_unused(command: &clap::Command, matches: &ArgMatches) -> Result<(), String> {
+    if let Some((name, _)) = matches.subcommand() {
+        let is_given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+        if let Some((_, flag)) = OF_STATEMENTS.iter().find(|(id, _)| is_given(id)) {
+            return Err(format!("{flag} before {name} has no use: it is for statements, which run without a command"));
+        }
+    }
     let (mut path, mut command, mut matches) = (String::new(), command, matches);
     while let Some((name, below_it)) = matches.subcommand() {
         let Some(subcommand) = command.find_subcommand(name) else { break };

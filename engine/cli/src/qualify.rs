@@ -76,6 +76,9 @@ pub async fn run(args: &QualifyArgs, session_args: &SessionArgs) -> Result<Exit,
             rows.push(Row { statement: number, file: file.clone(), line, sql: statement.sql, placement, error });
         }
     }
+    if rows.is_empty() {
+        return Err(CliError::usage("there is no statement: give some with -c SQL, -f FILE or on standard input"));
+    }
     match if args.json { QualifyFormat::Json } else { args.format } {
         QualifyFormat::Table => print!("{}", table(&rows)),
         QualifyFormat::Json => println!("{}", json(&rows)),

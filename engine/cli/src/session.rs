@@ -75,13 +75,14 @@ pub async fn add_folders(session: &Millpond, folders: &[PathBuf]) -> Result<(), 
         for path in paths {
             let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
             let reference = TableReference::bare(name.unwrap_or_default().to_string_lossy());
-            if let Some((_, other)) = added.iter().find(|(known, _)| *known == reference) {
-                return Err(CliError::usage(format!(
-                    "'{}' and '{}' would both be the table {reference}: give one of them a name with --table NAME=PATH, and \
-                     take it out of the folder of --data",
-                    other.display(),
-                    path.display()
-                )));
+            match added.iter().find(|(known, _)| *known == reference) {
+                // The folder is named twice.
+                Some((_, other)) if *other == path => continue,
+                Some((_, other)) => return Err(two_tables(&reference, &path, &format!("'{}'", other.display()))),
+                None if context.table_exist(reference.clone()).unwrap_or(false) => {
+                    return Err(two_tables(&reference, &path, "the file of --table"));
+                }
+                None => {}
             }
             register_as(context, reference.clone(), &path.to_string_lossy()).await?;
             added.push((reference, path));
@@ -89,6 +90,14 @@ pub async fn add_folders(session: &Millpond, folders: &[PathBuf]) -> Result<(), 
     }
     let added: Vec<TableReference> = added.into_iter().map(|(reference, _)| reference).collect();
     also_in_lower_case(context, &added).await.map_err(|error| CliError::from_datafusion(&error))
+}
+
+fn two_tables(name: &TableReference, path: &Path, other: &str) -> CliError {
+    CliError::usage(format!(
+        "'{}' and {other} would both be the table {name}: give one of them another name with --table NAME=PATH, and take it out of \
+         the folder of --data",
+        path.display()
+    ))
 }
 
 /// Endings of data files.

@@ -46,6 +46,7 @@ const NOT_RUN: &[(Why, &[&str])] = &[
             "compute-sanitizer --tool memcheck millpond run tpch --data sf002 --device cuda --repeat 3",
             "millpond run tpch --data sf10 --device cuda --set millpond.cache=off --repeat 4 --json",
             "millpond run tpch --data sf10 --device cuda --repeat 8 --json",
+            "millpond run tpch --data sf10 --device cuda --repeat 8 --set millpond.cache=off --json",
             "millpond run tpch --data sf10 --device cuda --json",
             "millpond run tpch --data sf10 --device cuda --query 6 --set millpond.cache=off --repeat 7",
             "millpond run tpch --data sf10 --device cuda --set millpond.cache=off --validate cpu",

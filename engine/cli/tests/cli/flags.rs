@@ -36,6 +36,15 @@ fn each_file_and_folder_of_data_is_a_table() {
     let twice = millpond(&["--data", &shown, "-c", "SELECT 1"]);
     assert_eq!(twice.code, 2);
     assert!(twice.stderr.contains("would both be the table t"), "{}", twice.stderr);
+    std::fs::remove_file(path("t.json")).expect("removed");
+    let named = format!("p={}", path("t.csv").display());
+    let clash = millpond(&["--data", &shown, "--table", &named, "-c", "SELECT 1"]);
+    assert!(
+        clash.code == 2 && clash.stderr.contains("and the file of --table would both be the table p"),
+        "{}",
+        clash.stderr
+    );
+    assert_eq!(answer(&["--device", "cpu", "--data", &shown, "--data", &shown, "-c", "SELECT k FROM t"]), "k\n1\n");
     let none = millpond(&["--data", "docs", "-c", "SELECT 1"]);
     assert_eq!(none.code, 4);
     assert!(none.stderr.contains("folder 'docs' has no tables"), "{}", none.stderr);
@@ -74,6 +83,18 @@ fn commands_refuse_and_hide_the_options_that_they_do_not_use() {
         assert_eq!((ended.code, ended.stderr.contains(flag)), (2, true), "{args:?}: {}", ended.stderr);
     }
     // gen has its own --tables option.
+    let ended = millpond(&["-q", "gen", "tpch", "--scale", "0.001", "--tables", "region", "--out", out]);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    for (args, flag) in [
+        (["-c", "SELECT 1", "info"].as_slice(), "-c before info has no use"),
+        (&["-o", "x.csv", "info"], "-o before info"),
+        (&["--rows", "3", "qualify", "-c", "SELECT 1"], "--rows before qualify"),
+    ] {
+        let ended = millpond(args);
+        assert_eq!((ended.code, ended.stderr.contains(flag)), (2, true), "{args:?}: {}", ended.stderr);
+    }
+    let ended = millpond(&["qualify"]);
+    assert!(ended.code == 2 && ended.stderr.contains("there is no statement"), "{}", ended.stderr);
     let ended = millpond(&["-q", "gen", "tpch", "--scale", "0.001", "--tables", "region", "--out", out]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
 
