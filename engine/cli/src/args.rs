@@ -87,6 +87,8 @@ pub struct Cli {
 /// A script of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Script {
+    /// Without a flag: statements, or the name of a file.
+    Bare(String),
     /// Of `-c`.
     Text(String),
     /// Of `-f`; `-` is standard input.

@@ -140,5 +140,5 @@ async fn dispatch(cli: &Cli) -> Result<Exit, CliError> {
 /// True if neither a flag nor standard input can provide a statement.
 fn is_idle(cli: &Cli) -> bool {
     let query = &cli.query;
-    cli.text.is_none() && query.scripts.is_empty() && std::io::stdin().is_terminal()
+    query.scripts.is_empty() && std::io::stdin().is_terminal()
 }

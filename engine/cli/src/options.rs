@@ -95,13 +95,16 @@ pub fn refuse_unused(command: &clap::Command, matches: &ArgMatches) -> Result<()
     }
 }
 
-/// The scripts of `-c` and `-f`, in the order of the command line.
+/// The scripts without a flag, of `-c` and of `-f`, in the order of the command line.
 pub fn scripts(matches: &ArgMatches) -> Vec<Script> {
+    // Commands have no argument of this name.
+    let bare = matches.try_get_one::<String>("text").ok().flatten().cloned().map(Script::Bare);
+    let bare = bare.and_then(|bare| Some((matches.index_of("text")?, bare)));
     let texts = matches.get_many::<String>("commands").into_iter().flatten().cloned().map(Script::Text);
     let files = matches.get_many("files").into_iter().flatten().cloned().map(Script::File);
     let texts = matches.indices_of("commands").into_iter().flatten().zip(texts);
     let files = matches.indices_of("files").into_iter().flatten().zip(files);
-    let mut scripts: Vec<(usize, Script)> = texts.chain(files).collect();
+    let mut scripts: Vec<(usize, Script)> = texts.chain(files).chain(bare).collect();
     scripts.sort_by_key(|(place, _)| *place);
     scripts.into_iter().map(|(_, script)| script).collect()
 }

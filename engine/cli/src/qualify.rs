@@ -91,7 +91,7 @@ fn scripts(args: &QualifyArgs) -> Result<Vec<(Option<String>, String)>, CliError
     let mut scripts = Vec::with_capacity(args.scripts.len());
     for script in &args.scripts {
         let (file, text) = match script {
-            Script::Text(text) => (None, text.clone()),
+            Script::Bare(text) | Script::Text(text) => (None, text.clone()),
             Script::File(file) if file == Path::new("-") => (Some(file), read_stdin()?),
             Script::File(file) => (Some(file), read_script(file)?),
         };

@@ -150,15 +150,13 @@ async fn run_scripts(
     Ok(worst)
 }
 
-/// The scripts to run: the text without a flag, then -c and -f in their order; standard input if there is none.
+/// The scripts to run, in the order of the command line; standard input if there is none.
 fn scripts(cli: &Cli) -> Result<Vec<String>, CliError> {
     let args = &cli.query;
     let mut scripts = Vec::new();
-    if let Some(text) = &cli.text {
-        scripts.push(script_of(text)?);
-    }
     for script in &args.scripts {
         scripts.push(match script {
+            Script::Bare(text) => script_of(text)?,
             Script::Text(text) => text.clone(),
             Script::File(file) if file == Path::new("-") => read_stdin()?,
             Script::File(file) => read_script(file)?,

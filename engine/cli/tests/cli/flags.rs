@@ -61,6 +61,8 @@ fn scripts_run_in_the_order_of_the_command_line() {
     let file = file.to_str().expect("UTF-8");
     let args = ["--device", "cpu", "-c", "SELECT 1 AS n", "-f", file, "-c", "SELECT 3 AS n"];
     assert_eq!(answer(&args), "n\n1\nn\n2\nn\n3\n");
+    let args = ["--device", "cpu", "-c", "SELECT 1 AS n", "SELECT 4 AS n", "-f", file];
+    assert_eq!(answer(&args), "n\n1\nn\n4\nn\n2\n");
     let qualified = millpond(&["qualify", "-f", file, "-c", "SELECT 1", "--json"]);
     let rows: serde_json::Value = serde_json::from_str(&qualified.stdout).expect("JSON");
     assert_eq!(rows["statements"][0]["sql"], "SELECT 2 AS n", "{rows}");
