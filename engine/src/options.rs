@@ -498,7 +498,7 @@ options! {
         /// Pinned host memory that copies may have under way; 0 means 1 GiB, or less where the machine has little memory or locks little of it. It bounds the size of batches, too.
         [with_pinned_bytes]
         pub pinned_bytes: usize, default = 0
-        /// Most values of a string column's dictionary, for tests; 0 means 1,048,576. A column with more has none: its strings are offsets and bytes on the device.
+        /// For tests: maximum values of a string column's dictionary; 0 means 1,048,576. A column with more has no dictionary: its strings are offsets and bytes on the device.
         pub debug_dictionary_values: usize, default = 0
         /// Whether columns of tables stay between queries: auto (on the device), off, or host (in pinned host memory, copied to the device for each run).
         [with_cache]
@@ -515,26 +515,26 @@ options! {
         /// Seconds after its last change in which a local file may change again without its times showing it: within them it is read for each run, and nothing of it is kept; 0 trusts the times at once. Chosen when the session starts; later only its own value is accepted.
         [with_cache_settle_seconds]
         pub cache_settle_seconds: u32, default = 2
-        /// Who decodes Parquet pages: auto (the device, where it has kernels for them; on the simulated device the host), host, or device.
+        /// The side that decodes Parquet pages: auto (the device, if it has kernels for them; on the simulated device the host), host, or device.
         [with_parquet_decoder]
         pub parquet_decoder: ParquetDecoder, default = ParquetDecoder::Auto
         /// Bytes of a stored column of strings without a dictionary, offsets among them, beyond which its offsets have 64 bits, for tests; 0 means 2 GiB.
         pub debug_cache_text_bytes: usize, default = 0
-        /// Most rows of a table whose columns stay on the device, for tests; 0 means 2^31. Longer ones are fed.
+        /// For tests: maximum rows of a table whose columns stay on the device; 0 means 2^31. Longer tables are read by each query.
         pub debug_cache_rows: usize, default = 0
-        /// Groups that a hash table has room for at first, for tests; 0 means 65,536. It grows when there are more.
+        /// For tests: initial capacity of a hash table of groups; 0 means 65,536. It grows when there are more groups.
         pub debug_groups_at_first: usize, default = 0
-        /// Rows that one aggregation takes on the device, for tests; 0 means as many as its sums are exact for.
+        /// For tests: maximum rows of one aggregation state; 0 means the number for which its sums are exact.
         pub debug_rows_per_state: usize, default = 0
         /// A folder that gets the PTX of each generated pipeline, with its plan and its segment; empty means none.
         pub debug_keep_ptx: String, default = String::new()
-        /// Every how many-th answer that a run takes over from an earlier one is falsified, so that it must begin again; 0: none.
+        /// For tests: every n-th value that a run takes over from an earlier run is falsified, so that the run must start again; 0 means none.
         pub debug_surprises: usize, default = 0
-        /// Ranks of strings that move under a state go unseen, for tests that must then see a wrong answer.
+        /// For tests that must then find a wrong answer: a change of the ranks of strings during an aggregation is not detected.
         pub debug_forget_ranks: bool, default = false
         /// Simulated device: seed of the schedule of streams, blocks and warps; 0 means the fixed order.
         pub debug_sim_seed: usize, default = 0
-        /// Simulated device: the limits of thread blocks that it has: those of sm_70, sm_75, sm_86, sm_90 or sm_120.
+        /// Simulated device: architecture whose limits of thread blocks it has: sm_70, sm_75, sm_86, sm_90 or sm_120.
         pub debug_sim_shape: Shape, default = Shape::SM_90
         /// Simulated device: its memory in bytes; 0 means the device's own default.
         pub debug_sim_memory_bytes: usize, default = 0
@@ -544,11 +544,11 @@ options! {
         pub debug_sim_fail_until_free: bool, default = false
         /// Simulated device: the device is lost at the n-th launch, counted from 1; 0 means never.
         pub debug_sim_lose_at_launch: usize, default = 0
-        /// Simulated device: the n-th launch never ends, counted from 1; 0 means that all do. Wants device_timeout.
+        /// Simulated device: the n-th launch, counted from 1, never ends; 0 means that all end. Needs device_timeout.
         pub debug_sim_hang_at_launch: usize, default = 0
         /// Simulated device, to measure what queries cost the host: the first run of a plan is kept, and later ones skip their launches, read from the device what the kept run read, and end in an error instead of an answer. Set it after a warm-up, so that a repeated run is kept. One query at a time, with one part on the device; partitions = 1.
         pub debug_sim_skip_launches: bool, default = false
-        /// Simulated device: from the n-th on, counted from 1, no pinned memory is to be had; 0 means that there is enough.
+        /// Simulated device: allocations of pinned memory fail from the n-th on, counted from 1; 0 means none.
         pub debug_sim_fail_pinned: usize, default = 0
     }
 }
