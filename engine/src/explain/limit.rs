@@ -11,13 +11,17 @@ use millpond_memory::recorder::Step;
 use super::cost::Source;
 use super::plan::{Explained, Placement};
 use super::text::thousands;
-use super::tree::{Line, Side};
+use super::tree::{Line, Side, files};
 use crate::profile::{Profile, step};
 
 /// Limit of a plan that has not run.
 pub(super) fn planned(explained: &Explained<'_>, lines: &[Line], placement: &Placement, sources: &[Source]) -> String {
     if placement.operators == 0 && sources.is_empty() {
-        return "planning: no rows of tables are read".to_string();
+        // A scan without operators stays with DataFusion.
+        return match lines.iter().find_map(|line| files(line.node.as_ref())) {
+            Some(file) => format!("reading {file} on the CPU"),
+            None => "planning: no rows of tables are read".to_string(),
+        };
     }
     if explained.simulated.is_some() {
         // The part of the note after the dash describes consequences.

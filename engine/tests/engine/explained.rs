@@ -288,6 +288,9 @@ async fn generated_texts_are_kept_with_plan_and_segment() {
 #[tokio::test]
 async fn forbidden_fallbacks_and_errors_are_explained() {
     let sim = with_table(DeviceChoice::Sim).await;
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/samples/sales.parquet");
+    let path = sample.to_str().expect("UTF-8");
+    sim.context().register_parquet("sales", path, Default::default()).await.expect("a table");
     sim.execute("SET millpond.fallback = error").await.expect("an option");
     let sql = PARTLY.replace("FROM t", "FROM named");
     let text = explained(&sim, &format!("EXPLAIN {sql}")).await;
@@ -295,6 +298,8 @@ async fn forbidden_fallbacks_and_errors_are_explained() {
     assert!(sim.execute(&format!("EXPLAIN ANALYZE {sql}")).await.is_err(), "it would run");
     let error = sim.execute("EXPLAIN SELECT nothing FROM t").await.err().expect("no such column");
     assert!(error.to_string().contains("nothing"), "{error}");
+    let scan = explained(&sim, "EXPLAIN CREATE TABLE u AS SELECT * FROM sales").await;
+    assert!(scan.ends_with("\nlimited by: reading sales.parquet on the CPU"), "{scan}");
     let text = explained(&sim, "EXPLAIN SELECT 1 AS one").await;
     assert!(text.contains("would run: 0 of 0 operators on the device; scans alone are not counted"), "{text}");
 }
