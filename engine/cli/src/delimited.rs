@@ -1,5 +1,6 @@
 //! Rows as csv or tsv, by RFC 4180. A field is quoted if it contains a delimiter, a quote or a line break, and if it is
-//! the empty text, because NULL is an empty unquoted field.
+//! the empty text, because NULL is an empty unquoted field. The NULL of an only column is quoted, too: many readers skip
+//! empty lines, and would lose the row.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -30,12 +31,13 @@ pub fn rows(batch: &RecordBatch, delimiter: u8, out: &mut dyn Write) -> Result<(
     let columns =
         batch.columns().iter().map(|column| Ok((ArrayFormatter::try_new(column, &options)?, column.logical_nulls())));
     let columns: Vec<_> = columns.collect::<Result<_, ArrowError>>()?;
+    let null = (columns.len() == 1).then_some("");
     let (mut line, mut text) = (String::new(), String::new());
     for row in 0..batch.num_rows() {
         line.clear();
         for (at, (column, nulls)) in columns.iter().enumerate() {
             if nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
-                push(&mut line, at, None, delimiter);
+                push(&mut line, at, null, delimiter);
                 continue;
             }
             text.clear();
@@ -92,5 +94,9 @@ mod tests {
         let mut out = Vec::new();
         rows(&batch, b'\t', &mut out).expect("written");
         assert!(String::from_utf8(out).expect("text").starts_with("\"\"\t1\n\t\na,b\t3\n"));
+        let only = batch.project(&[1]).expect("a column");
+        let mut out = Vec::new();
+        rows(&only, b',', &mut out).expect("written");
+        assert_eq!(String::from_utf8(out).expect("text"), "1\n\"\"\n3\n\"\"\n5\n", "no line is empty");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   warning       ─► note: part of the query runs on the CPU: …
-//!   -v  info      ─► info: stored l_orderkey of lineitem: 60,000 rows, 480.0 KiB
+//!   -v  info      ─► info: stored l_orderkey of lineitem: 60000 rows, 480 KiB
 //!   -vv debug     ─► debug: millpond::session: planned by template 3f
 //! ```
 //!

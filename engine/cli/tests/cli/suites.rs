@@ -497,3 +497,22 @@ fn refusals() {
     gen_refused(&["run", "tpch", "--data", "data", "--device", "cpu"], 4, "nor the folder data/nation exists");
     gen_refused(&["run", "tpch", "--data", "x", "--json", "--report", "md"], 2, "cannot be used with");
 }
+
+/// Scales of tests have small row groups, which is the only finding.
+#[test]
+fn generated_tables_have_the_layout_of_rewrite() {
+    for suite in ["tpch", "gpu-bdb"] {
+        let folder = tempfile::tempdir().expect("folder");
+        let out = folder.path().to_str().expect("UTF-8");
+        let ended = millpond(&["-q", "gen", suite, "--scale", "0.01", "--out", out]);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        let checked = millpond(&["-q", "parquet", "check", out, "--all"]);
+        assert_eq!(checked.code, 0, "{}", checked.stderr);
+        let (_, findings) = checked.stdout.split_once(" findings, the costliest first").expect("findings");
+        let is_finding =
+            |line: &&str| line.trim_start().split_once(". ").is_some_and(|(n, _)| n.parse::<u32>().is_ok());
+        let all: Vec<&str> = findings.lines().filter(is_finding).collect();
+        assert!(!all.is_empty(), "{findings}");
+        assert!(all.iter().all(|line| line.contains(" row groups with ")), "{suite}: {all:#?}");
+    }
+}
