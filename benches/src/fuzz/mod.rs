@@ -325,8 +325,10 @@ mod tests {
         assert!(summary.share_on_device() > 0.15, "the generator no longer exercises the device: {summary}");
         assert!(summary.device_fails_alone * 100 < summary.queries, "rows that nobody needs fail too often: {summary}");
         assert!(summary.pairs * 5 > summary.queries, "too few queries have twins: {summary}");
-        assert!(summary.made * 14 > summary.queries, "of too few queries tables are made: {summary}");
-        assert!(summary.pairs_apart * 5 > summary.pairs, "twins seldom have another answer: {summary}");
+        // Every seed is another sample: each limit is at least four standard deviations from the usual share.
+        // Usual are pairs 0.48, tables 0.10 of all queries and another answer 0.22 of the pairs.
+        assert!(summary.made * 16 > summary.queries, "of too few queries tables are made: {summary}");
+        assert!(summary.pairs_apart * 8 > summary.pairs, "twins seldom have another answer: {summary}");
         assert!(summary.both_fail * 4 < summary.queries, "too many queries fail on both sides: {summary}");
     }
 }
