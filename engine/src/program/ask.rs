@@ -51,7 +51,8 @@ impl Run {
         {
             return Ok((words, true));
         }
-        let mut staging = self.engine.pinned.take(HostKind::Download, views.iter().map(DeviceView::len).sum()).await?;
+        let mut staging =
+            self.context.engine.pinned.take(HostKind::Download, views.iter().map(DeviceView::len).sum()).await?;
         let mut at = 0;
         for view in views {
             staging.enqueue_to_host(at..at + view.len(), view, stream)?;
@@ -71,7 +72,7 @@ impl Run {
 
     /// Counts a reused answer; true if `debug_surprises` falsifies it.
     pub fn is_to_be_wrong(&self) -> bool {
-        let each = self.options.debug_surprises;
+        let each = self.context.options.debug_surprises;
         let mut state = self.results.asked.state();
         state.taken_over += 1;
         each > 0 && state.taken_over.is_multiple_of(each)
@@ -135,7 +136,7 @@ impl Run {
             return Ok(false);
         }
         if state.copied.is_none() {
-            let Ok(copied) = self.engine.pinned.take_now(HostKind::Download, room) else { return Ok(false) };
+            let Ok(copied) = self.context.engine.pinned.take_now(HostKind::Download, room) else { return Ok(false) };
             state.copied = Some(copied);
         }
         let copied = state.copied.as_mut().ok_or_else(|| EngineError::internal("the copies have a place"))?;
@@ -197,7 +198,7 @@ impl Run {
         }
         if let Some(answers) = self.answers() {
             let kept = found.words.len() + found.things.len();
-            self.tally.answers_kept.fetch_add(kept as u64, Ordering::Relaxed);
+            self.context.tally.answers_kept.fetch_add(kept as u64, Ordering::Relaxed);
             let mut known = answers.known();
             known.words.extend(found.words);
             known.things.extend(found.things);

@@ -200,7 +200,7 @@ const MAX_ATTEMPTS: usize = 12;
 
 /// One attempt: runs all segments and sends the result.
 async fn run_once(run: &Arc<Run>, keeper: Option<&dyn Keeps>) -> Result<(), Failure> {
-    let stream = run.engine.streams.take(&run.scope)?;
+    let stream = run.context.engine.streams.take(&run.context.scope)?;
     let Some(result) = Schedule::new(run, &stream).result().await? else { return Ok(()) };
     // The first wait for the result also covers the copies for the check.
     run.check_before(&stream)?;
@@ -210,7 +210,7 @@ async fn run_once(run: &Arc<Run>, keeper: Option<&dyn Keeps>) -> Result<(), Fail
         return Ok(());
     }
     // Batches are kept until the last one is downloaded: until then the CPU can take over.
-    let mut held = run.host_memory("results");
+    let mut held = run.context.host_memory("results");
     for part in result.parts {
         let mut part = part.on_device(&stream)?;
         if let Some(selection) = &run.prepared.program.selection {

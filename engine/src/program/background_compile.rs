@@ -44,9 +44,9 @@ impl Run {
             if !alone || is_known || self.prepared.program.probed(next).next().is_some() {
                 continue;
             }
-            let mut columns = prepared.lowered.outputs.clone();
+            let mut columns = prepared.shape.lowered.outputs.clone();
             self.bounded(&mut columns);
-            let produced = Some(Arc::clone(&prepared.lowered.details));
+            let produced = Some(Arc::clone(&prepared.shape.lowered.details));
             let reader = SegmentRun::new(self, SegmentStart { produced, ..SegmentStart::over(next, columns) });
             specs.extend(reader.guess());
         }
@@ -57,7 +57,7 @@ impl Run {
         if specs.is_empty() {
             return;
         }
-        let pipelines = Arc::clone(&self.engine.pipelines);
+        let pipelines = Arc::clone(&self.context.engine.pipelines);
         // An error of a pipeline surfaces when the pipeline is requested.
         let compile = move || pipelines.prepare(&specs);
         tokio::task::spawn_blocking(profile::beside_call("compiler", PREPARE, compile));

@@ -10,7 +10,6 @@
 //!          [`Failure::Midway`].
 
 use std::collections::HashMap;
-use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -80,7 +79,7 @@ impl Shape {
     /// True if lowering `segment` again would give an equal result. Its builds, slices and required columns never
     /// change.
     fn fits(&self, segment: &SegmentRun, columns: &[ColumnInfo], rows_hint: Option<u64>) -> bool {
-        let produced = match (&self.produced, &segment.produced) {
+        let produced = match (&self.produced, &segment.start.produced) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
             (None, None) => true,
             _ => false,
@@ -92,7 +91,7 @@ impl Shape {
     fn serves(&self, segment: &SegmentRun, columns: &[ColumnInfo], rows_hint: Option<u64>) -> bool {
         segment.is_whole()
             && self.fits(segment, columns, rows_hint)
-            && self.like == segment.like
+            && self.like == segment.start.like
             && self.forms == segment.forms()
     }
 }
@@ -104,7 +103,7 @@ pub struct PreparedSegment {
     pub pipeline: Arc<Pipeline>,
     /// Pipelines that the sink's run launches itself.
     beside: Vec<Arc<Pipeline>>,
-    shape: Arc<Shape>,
+    pub shape: Arc<Shape>,
 }
 
 impl PreparedSegment {
@@ -119,14 +118,6 @@ impl PreparedSegment {
             std::iter::once(&cut.rows).chain(others.into_iter().flatten())
         });
         of_cuts.chain([&self.pipeline]).chain(&self.beside)
-    }
-}
-
-impl Deref for PreparedSegment {
-    type Target = Shape;
-
-    fn deref(&self) -> &Shape {
-        &self.shape
     }
 }
 
@@ -174,7 +165,7 @@ impl<'a> Extent<'a> {
     /// Writes the rows as dense columns; also returns the new texts that their views refer to. `waits` if the part may
     /// have to be spilled to the host. Consumes the extent.
     pub async fn materialise(self, waits: bool) -> Result<(Part, Option<Made<'a>>), Failure> {
-        let lowered = &self.prepared.lowered;
+        let lowered = &self.prepared.shape.lowered;
         let (part, made) = self.launch_variant(0, u64::MAX, waits).await?;
         Ok((part.arranged(&lowered.outputs, &lowered.at), made))
     }
@@ -187,7 +178,7 @@ impl<'a> Extent<'a> {
         room: u64,
         waits: bool,
     ) -> Result<(Part, Option<Made<'a>>), Failure> {
-        let piece = &self.prepared.lowered.last;
+        let piece = &self.prepared.shape.lowered.last;
         let launch = Materialised { variant, room, waits };
         self.segment.materialise(&self.prepared.pipeline, piece, &self.from, launch, self.stream).await
     }
@@ -199,7 +190,7 @@ impl<'a> Extent<'a> {
         // One row more, so that an overflow shows in the count.
         let room = rows.map_or(u64::MAX, |rows| rows.saturating_add(1));
         let (part, made) = self.launch_variant(0, room, true).await?;
-        let lowered = &self.prepared.lowered;
+        let lowered = &self.prepared.shape.lowered;
         let mut part = part.arranged(&lowered.outputs, &lowered.at);
         drop(self);
         if let Some(rows) = rows {
@@ -231,7 +222,7 @@ impl<'a> ExtentRest<'a> {
         from: &PieceInput,
     ) -> Result<(Part, Option<Made<'a>>), Failure> {
         let none = || EngineError::internal("a sink launches pieces that it was lowered to");
-        let piece = self.prepared.lowered.beside.get(index).ok_or_else(none)?;
+        let piece = self.prepared.shape.lowered.beside.get(index).ok_or_else(none)?;
         let pipeline = self.prepared.beside.get(index).ok_or_else(none)?;
         let how = Materialised { waits: true, ..Materialised::ONCE };
         self.segment.materialise(pipeline, piece, from, how, self.stream).await
@@ -244,9 +235,9 @@ impl<'a> ExtentRest<'a> {
         // A part of the keys leaves most rows of an extent out; and after memory has run out, or if it may, unused room
         // is missed elsewhere.
         let is_large = part.layout.bytes > ROOMY_BYTES && prepared.pipeline.compiled().compacts;
-        let shrinks = !segment.slices.is_empty() || !run.prepared.lessons.passes.is_empty() || waits && is_large;
+        let shrinks = !segment.start.slices.is_empty() || !run.prepared.lessons.passes.is_empty() || waits && is_large;
         let part = if shrinks { run.shrink(segment.index, part, stream).await? } else { part };
-        segment.keep(Kept::spillable(part, &run.engine)?);
+        segment.keep(Kept::spillable(part, &run.context.engine)?);
         segment.keep_made(made);
         Ok(())
     }
@@ -327,7 +318,7 @@ impl SegmentStart {
 pub struct SegmentRun {
     pub run: Arc<Run>,
     pub index: usize,
-    start: SegmentStart,
+    pub start: SegmentStart,
     /// Its latest lowering.
     guessed: Mutex<Option<Arc<Shape>>>,
     prepared: Mutex<Option<Arc<PreparedSegment>>>,
@@ -342,13 +333,6 @@ pub struct SegmentRun {
     /// Number of extents whose rows were kept.
     foreseen: AtomicU32,
     parts: Mutex<Vec<Kept>>,
-}
-
-impl Deref for SegmentRun {
-    type Target = SegmentStart;
-    fn deref(&self) -> &SegmentStart {
-        &self.start
-    }
 }
 
 impl SegmentRun {
@@ -402,7 +386,7 @@ impl SegmentRun {
 
     /// The probed builds, with their bytes.
     pub fn builds(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        self.builds.iter().map(|(build, built)| (*build, built.bytes()))
+        self.start.builds.iter().map(|(build, built)| (*build, built.bytes()))
     }
 
     /// True if memory ran out before half of the rows were processed.
@@ -447,7 +431,7 @@ impl SegmentRun {
         let Some(extent) = built.rows()? else { return Ok(()) };
         let prepared = self.prepared(extent.rows.upper_bound())?;
         // Allocates clear marks if no row of the probe side was processed.
-        built.marks(&self.run, stream)?;
+        built.marks(&self.run.context, stream)?;
         let marks = built.marked()?.map(|values| LookupInput { values, validity: None });
         self.rows_in.fetch_add(extent.rows.upper_bound(), Ordering::Relaxed);
         self.through(&prepared, 0, PieceInput { extent, expansion: None, marks }, stream, false).await
@@ -479,7 +463,7 @@ impl SegmentRun {
         feeding: bool,
     ) -> BoxFuture<'a, Result<(), Failure>> {
         Box::pin(async move {
-            match prepared.lowered.cuts.get(cut) {
+            match prepared.shape.lowered.cuts.get(cut) {
                 Some(at) => self.through_cut(prepared, cut, at, from, stream, feeding).await,
                 None => self.sink.rows(Extent { segment: self, prepared, from, stream, feeding }).await,
             }
@@ -508,13 +492,14 @@ impl SegmentRun {
         let mut marks = None;
         if let (Some(piece), Some(pipeline)) = (&cut.marks, &pipelines.marks) {
             let run = &self.run;
-            let (marked, _promise) = run.memory.take_zeroed(mark_bytes(bound), &run.tags.joins, stream)?;
+            let (marked, _promise) =
+                run.context.memory.take_zeroed(mark_bytes(bound), &run.context.tags.joins, stream)?;
             self.mark(pipeline, piece, &extent, &sums, pairs, (marked.as_view(), bound), stream).await?;
             marks = Some(LookupInput { values: mark_bits(marked.as_view(), bound)?, validity: None });
         }
         if let (Some((piece, build)), Some(pipeline)) = (&cut.build_marks, &pipelines.build_marks) {
             let built = self.built(*build)?;
-            if let Some(marked) = built.marks(&self.run, stream)? {
+            if let Some(marked) = built.marks(&self.run.context, stream)? {
                 let rows = built.rows_bound();
                 self.mark(pipeline, piece, &extent, &sums, pairs, (&marked, rows), stream).await?;
             }
@@ -567,7 +552,7 @@ impl SegmentRun {
     async fn pairs(&self, extent: &ExtentInput, counts: usize, stream: &Stream) -> Result<(Expansion, Pairs), Failure> {
         let (run, bound) = (&self.run, extent.rows.upper_bound());
         let counts = extent.columns[counts].as_ref().ok_or_else(|| EngineError::internal("counts are written"))?;
-        let sums = running_sums(run, &counts.values, &extent.rows, bound, stream)?;
+        let sums = running_sums(&run.context, &counts.values, &extent.rows, bound, stream)?;
         // A count that takes several launches is awaited.
         let most = self.pairs_at_once().min(run.extent_rows() as u64);
         let (asked, control) = ((self.index, Question::Pairs), [sums.control()?]);
@@ -612,7 +597,7 @@ impl SegmentRun {
             let made = self.run.made(&piece.spec, &input, stream)?;
             let input = Input { arena: made.as_ref().map(Made::view), ..input };
             pipeline.mark(input, marks, rows, stream)?;
-            self.run.tally.launches.fetch_add(1, Ordering::Relaxed);
+            self.run.context.tally.launches.fetch_add(1, Ordering::Relaxed);
             first += some;
         }
         // Errors of pairs are raised where rows are marked; no later step checks for them.
@@ -627,8 +612,8 @@ impl SegmentRun {
 
     /// Launches the last piece over no rows.
     pub async fn no_rows(&self, prepared: &PreparedSegment, stream: &Stream) -> Result<(), Failure> {
-        let nothing = DeviceBuffer::zeroed(256, stream, &self.run.engine.pool)?;
-        let spec = &prepared.lowered.last.spec;
+        let nothing = DeviceBuffer::zeroed(256, stream, &self.run.context.engine.pool)?;
+        let spec = &prepared.shape.lowered.last.spec;
         let column = ColumnInput { values: nothing.view(0..0)?, validity: None, base: 0 };
         let columns = vec![Some(column); spec.columns.len()];
         let sums = nothing.view(0..64)?;
@@ -643,7 +628,7 @@ impl SegmentRun {
     /// True if kept rows may be views of texts.
     pub fn keeps_texts(&self) -> bool {
         // A sort's keys are kept beside its output.
-        let written = |prepared: &PreparedSegment| prepared.lowered.last.spec.output_types();
+        let written = |prepared: &PreparedSegment| prepared.shape.lowered.last.spec.output_types();
         let kept = |prepared: &PreparedSegment| written(prepared).iter().any(|ty| ty.repr == Repr::Text);
         !self.run.streams_out() && self.prepared_already().is_some_and(|prepared| kept(&prepared))
     }
@@ -673,7 +658,7 @@ impl SegmentRun {
 
     /// The segment's output columns, without rows.
     pub fn shape(&self) -> Result<Given, Failure> {
-        let columns = self.prepared(0)?.lowered.outputs.clone();
+        let columns = self.prepared(0)?.shape.lowered.outputs.clone();
         Ok(Given { columns, ..Given::default() })
     }
 
@@ -687,9 +672,9 @@ impl SegmentRun {
     /// These parts as the segment's result.
     pub fn given(&self, parts: Vec<Kept>) -> Result<Given, Failure> {
         let prepared = self.prepared(0)?;
-        let mut columns = prepared.lowered.outputs.clone();
+        let mut columns = prepared.shape.lowered.outputs.clone();
         self.run.bounded(&mut columns);
-        Ok(Given { parts, columns, details: Some(Arc::clone(&prepared.lowered.details)), ..Given::default() })
+        Ok(Given { parts, columns, details: Some(Arc::clone(&prepared.shape.lowered.details)), ..Given::default() })
     }
 
     /// The segment's compiled form, made on the first call. `rows` is the number of rows to process now; statistics may
@@ -698,7 +683,7 @@ impl SegmentRun {
         if let Some(prepared) = self.prepared_already() {
             return Ok(prepared);
         }
-        self.run.tally.preparing(|| {
+        self.run.context.tally.preparing(|| {
             // No lock is held while kernels are assembled.
             let prepared = self.prepare(rows)?;
             *self.prepared.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&prepared));
@@ -719,24 +704,25 @@ impl SegmentRun {
     fn prepare(&self, rows: u64) -> Result<Arc<PreparedSegment>, Failure> {
         let shape = self.shape_of(rows)?;
         if let Some(compiled) = self.compiled_before().filter(|compiled| compiled.is(&shape)) {
-            compiled.pipelines().for_each(|pipeline| self.run.tally.note(pipeline));
+            compiled.pipelines().for_each(|pipeline| self.run.context.tally.note(pipeline));
             self.run.keep_ptx(Generated::Segment(self.index), compiled.pipelines());
             return Ok(compiled);
         }
         let lowered = &shape.lowered;
         let pipelines = &self.run;
-        let optional = |piece: Option<&Piece>| piece.map(|piece| pipelines.pipeline(&piece.spec)).transpose();
+        let optional = |piece: Option<&Piece>| piece.map(|piece| pipelines.context.pipeline(&piece.spec)).transpose();
         let mut cuts = Vec::with_capacity(lowered.cuts.len());
         for cut in &lowered.cuts {
             cuts.push(CutPipelines {
-                rows: pipelines.pipeline(&cut.rows.spec)?,
+                rows: pipelines.context.pipeline(&cut.rows.spec)?,
                 marks: optional(cut.marks.as_ref())?,
                 build_marks: optional(cut.build_marks.as_ref().map(|(piece, _)| piece))?,
                 recount: optional(cut.recount.as_ref())?,
             });
         }
-        let pipeline = pipelines.pipeline(&lowered.last.spec)?;
-        let beside = lowered.beside.iter().map(|piece| pipelines.pipeline(&piece.spec)).collect::<Result<_, _>>()?;
+        let pipeline = pipelines.context.pipeline(&lowered.last.spec)?;
+        let beside =
+            lowered.beside.iter().map(|piece| pipelines.context.pipeline(&piece.spec)).collect::<Result<_, _>>()?;
         let prepared = Arc::new(PreparedSegment { cuts, pipeline, beside, shape });
         self.run.keep_ptx(Generated::Segment(self.index), prepared.pipelines());
         if self.is_whole() {
@@ -752,12 +738,12 @@ impl SegmentRun {
 
     /// True if it covers all keys at once, its own and those of its builds.
     fn is_whole(&self) -> bool {
-        self.slices.is_empty() && self.passes == 1
+        self.start.slices.is_empty() && self.passes == 1
     }
 
     /// Forms of the build sides that it probes, ordered by segment.
     fn forms(&self) -> Vec<BuildForm> {
-        let mut forms: Vec<BuildForm> = self.builds.values().map(|built| built.form().clone()).collect();
+        let mut forms: Vec<BuildForm> = self.start.builds.values().map(|built| built.form().clone()).collect();
         forms.sort_by_key(|form| form.build);
         forms
     }
@@ -769,10 +755,10 @@ impl SegmentRun {
             Origin::Source(source) => Some(*source),
             _ => None,
         };
-        let known = source.map_or(self.rows_hint, |source| run.prepared.sources[source].rows);
+        let known = source.map_or(self.start.rows_hint, |source| run.prepared.sources[source].rows);
         // Rounded, so that a few more rows need no new compilation.
         let rows_hint = Some(known.max(rows).next_power_of_two());
-        let mut columns = self.columns.clone();
+        let mut columns = self.start.columns.clone();
         let mut bounds = Vec::new();
         if let Some(source) = source {
             // Codes that are keys get a bound, so that few groups can be addressed directly.
@@ -799,7 +785,7 @@ impl SegmentRun {
             return Ok(guess);
         }
         // An independent segment may have been lowered before its turn.
-        let is_alone = self.builds.is_empty() && self.slices.is_empty() && self.like.is_none();
+        let is_alone = self.start.builds.is_empty() && self.start.slices.is_empty() && self.start.like.is_none();
         let known = run.shapes().get(&self.index).cloned();
         let fits = |guess: &&Arc<Shape>| is_alone && guess.is_alone && guess.fits(self, &columns, rows_hint);
         if let Some(guess) = known.as_ref().filter(fits) {
@@ -813,7 +799,7 @@ impl SegmentRun {
         let lowerings = known.map_or(0, |known| known.lowerings) + 1;
         // Once for a guess, and once for the facts; each part of the keys has a shape of its own.
         debug_assert!(
-            lowerings <= 2 || self.passes > 1 || !self.slices.is_empty(),
+            lowerings <= 2 || self.passes > 1 || !self.start.slices.is_empty(),
             "segment {} is lowered {lowerings} times in one attempt",
             self.index
         );
@@ -824,8 +810,8 @@ impl SegmentRun {
             // Only a hash table can hold a part of the keys.
             aggregate.regime = Some(Regime::Hash);
         }
-        let produced = self.produced.clone();
-        let (forms, like) = (self.forms(), self.like.clone());
+        let produced = self.start.produced.clone();
+        let (forms, like) = (self.forms(), self.start.like.clone());
         let shape = Shape { columns, rows_hint, produced, lowered, bounds, is_alone, forms, like, lowerings };
         let shape = Arc::new(shape);
         *self.guessed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&shape));
@@ -835,18 +821,18 @@ impl SegmentRun {
 
     fn lower(&self, columns: &[ColumnInfo], rows_hint: Option<u64>) -> Result<LoweredSegment, Failure> {
         let (run, prepared) = (&self.run, &self.run.prepared);
-        run.tally.lowerings.fetch_add(1, Ordering::Relaxed);
+        run.context.tally.lowerings.fetch_add(1, Ordering::Relaxed);
         let input = SegmentInput {
             columns,
-            produced: self.produced.as_ref(),
-            like: self.like.as_deref(),
+            produced: self.start.produced.as_ref(),
+            like: self.start.like.as_deref(),
             rows_hint,
             common: prepared.common.get(&self.index).map(Vec::as_slice),
             needed: prepared.needed.get(&self.index).map(Vec::as_slice),
-            slices: &self.slices,
+            slices: &self.start.slices,
             own_keys: prepared.keys.get(&self.index).map(Vec::as_slice),
         };
-        let mut builds = BuiltForms(&self.builds);
+        let mut builds = BuiltForms(&self.start.builds);
         Ok(prepared.program.lower(self.index, &input, &mut prepared.tables().definitions, &mut builds)?)
     }
 
@@ -860,8 +846,8 @@ impl SegmentRun {
         let Origin::Source(upload) = &self.run.prepared.program.segments[self.index].origin else { return Ok(()) };
         let tables = self.run.prepared.tables();
         let mut sizes = HashMap::new();
-        for (column, bound) in &prepared.bounds {
-            if let Form::Codes(_, id) = self.columns[*column].form
+        for (column, bound) in &prepared.shape.bounds {
+            if let Form::Codes(_, id) = self.start.columns[*column].form
                 && tables.len(id) > *bound
             {
                 sizes.insert((*upload, *column), tables.len(id));
@@ -876,7 +862,7 @@ impl SegmentRun {
     }
 
     pub(crate) fn built(&self, build: usize) -> Result<&Built, EngineError> {
-        self.builds.get(&build).ok_or_else(|| EngineError::internal(format!("segment {build} has built nothing")))
+        self.start.builds.get(&build).ok_or_else(|| EngineError::internal(format!("segment {build} has built nothing")))
     }
 
     /// The join tables of a launch.
@@ -919,7 +905,7 @@ impl SegmentRun {
         loop {
             match self.run.lookup(lookup, stream) {
                 Err(Failure::Pinned(_)) => {
-                    drop(self.run.engine.pinned.take(HostKind::Upload, LARGE_TABLE_BYTES).await?);
+                    drop(self.run.context.engine.pinned.take(HostKind::Upload, LARGE_TABLE_BYTES).await?);
                 }
                 other => {
                     let table = other?;
@@ -934,10 +920,10 @@ impl SegmentRun {
 
     /// A lookup column beside the source rows; a placeholder if there are no rows.
     fn looked_up_column(&self, column: usize, stream: &Stream) -> Result<LookupInput, Failure> {
-        match self.looked_up.column(column) {
+        match self.start.looked_up.column(column) {
             Some(column) => Ok(column.clone()),
             None => {
-                let nothing = DeviceBuffer::zeroed(256, stream, &self.run.engine.pool)?;
+                let nothing = DeviceBuffer::zeroed(256, stream, &self.run.context.engine.pool)?;
                 let nothing = nothing.as_view().clone();
                 Ok(LookupInput { values: nothing.clone(), validity: Some(nothing) })
             }
@@ -964,7 +950,7 @@ impl SegmentRun {
         let made = self.run.made(&piece.spec, &input, stream)?;
         let input = Input { arena: made.as_ref().map(Made::view), ..input };
         pipeline.materialise(input, &buffer, &layout, stream)?;
-        self.run.tally.launches.fetch_add(1, Ordering::Relaxed);
+        self.run.context.tally.launches.fetch_add(1, Ordering::Relaxed);
         let made = made.filter(|_| gives_texts(&piece.spec));
         Ok((Part::new(&buffer, layout, vec![]).promised(promise), made))
     }
@@ -974,10 +960,10 @@ impl SegmentRun {
         let mut stages = self.run.prepared.program.segments[self.index].stages.iter();
         let kept = stages.find(|stage| stage.marks_build_rows()).and_then(|stage| stage.build());
         let kept = kept.ok_or_else(|| EngineError::internal("marks belong to a join"))?;
-        match self.built(kept)?.marks(&self.run, stream)? {
+        match self.built(kept)?.marks(&self.run.context, stream)? {
             Some(marks) => Ok(marks),
             // It has no rows, so no bit is set, but the launch needs an address.
-            None => Ok(DeviceBuffer::zeroed(mark_bytes(0), stream, &self.run.engine.pool)?.as_view().clone()),
+            None => Ok(DeviceBuffer::zeroed(mark_bytes(0), stream, &self.run.context.engine.pool)?.as_view().clone()),
         }
     }
 }

@@ -28,10 +28,10 @@ impl Run {
         stream: &Stream,
     ) -> Result<(DeviceBuffer, Reservation), Failure> {
         // A buffer that may be downloaded whole, or spilled to the host, is cleared: its rows do not fill it.
-        let tag = &self.tags.output;
+        let tag = &self.context.tags.output;
         Ok(match waits || layout.bytes <= SMALL_RESULT_BYTES {
-            true => self.memory.take_zeroed(layout.bytes, tag, stream)?,
-            false => self.memory.take(layout.bytes, tag, stream)?,
+            true => self.context.memory.take_zeroed(layout.bytes, tag, stream)?,
+            false => self.context.memory.take(layout.bytes, tag, stream)?,
         })
     }
 
@@ -93,7 +93,7 @@ impl Run {
             true => None,
             false => {
                 let bytes = pipeline.descriptors(&extents)?;
-                Some(DeviceBuffer::upload(&bytes, stream, &self.engine.pool, &self.engine.pinned)?)
+                Some(DeviceBuffer::upload(&bytes, stream, &self.context.engine.pool, &self.context.engine.pinned)?)
             }
         };
         let descriptors = descriptors.as_ref().map(DeviceBuffer::as_view);
@@ -102,7 +102,7 @@ impl Run {
         let texts = self.reached.by(&pipeline.compiled().spec);
         let input = Input { extents: &extents, descriptors, texts: &texts, ..Input::default() };
         pipeline.materialise(input, &buffer, &layout, stream)?;
-        self.tally.launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.context.tally.launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let mut packed = Part::new(&buffer, layout, vec![]).arranged(&first.outputs, &first.at).promised(promise);
         if let Some(rows) = rows_known_of(&parts) {
             packed.rows_known(rows)?;

@@ -6,7 +6,6 @@
 //! Dropped  with its stream: tasks end, buffers are freed in the order of their streams.
 
 use std::collections::HashMap;
-use std::ops::Deref;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -37,7 +36,7 @@ use crate::workers::off_workers;
 /// One attempt at running a program.
 pub struct Run {
     pub prepared: Arc<Prepared>,
-    context: Arc<RunContext>,
+    pub context: Arc<RunContext>,
     pub sources: Vec<Box<dyn SourceRun>>,
     tables: Mutex<RunTables>,
     /// Latest lowerings of segments, some of them made before the segment's turn.
@@ -49,14 +48,6 @@ pub struct Run {
     /// Lessons from before the attempt, and those learnt since.
     lessons: Mutex<Lessons>,
     pub results: Results,
-}
-
-impl Deref for Run {
-    type Target = RunContext;
-
-    fn deref(&self) -> &RunContext {
-        &self.context
-    }
 }
 
 impl Run {
@@ -116,13 +107,13 @@ impl Run {
     /// # Errors
     /// A subquery has no value yet.
     pub fn literals(&self, piece: &Piece) -> Result<Vec<Literal>, Failure> {
-        let literals = piece.parameters.iter().map(|parameter| parameter.literal(&self.subqueries));
+        let literals = piece.parameters.iter().map(|parameter| parameter.literal(&self.context.subqueries));
         Ok(literals.collect::<datafusion::error::Result<_>>()?)
     }
 
     /// Maximum values of a dictionary that expressions require.
     pub(crate) fn most_values_if_needed(&self) -> usize {
-        self.options.most_dictionary_values() * texts::IF_NEEDED
+        self.context.options.most_dictionary_values() * texts::IF_NEEDED
     }
 
     /// A launch's table over the current values of a dictionary. While values are evaluated, here or by another thread,
@@ -141,7 +132,7 @@ impl Run {
             Some(source) => source.lookup(column, table, &self.context, stream),
             None => Ok(None),
         };
-        own.lookup(lookup, &mut self.prepared.tables(), most, (&self.engine, stream), &kept)
+        own.lookup(lookup, &mut self.prepared.tables(), most, (&self.context.engine, stream), &kept)
     }
 
     /// All values of a dictionary.
@@ -151,7 +142,7 @@ impl Run {
 
     /// True if a state holds ranks that have changed since a launch read them.
     pub fn ranks_moved(&self) -> bool {
-        self.tables().ranks_moved() && !self.options.debug_forget_ranks
+        self.tables().ranks_moved() && !self.context.options.debug_forget_ranks
     }
 
     /// The pipeline that moves rows this way; its spec is made on the first request.
@@ -194,7 +185,7 @@ impl Run {
         if bytes == 0 {
             return Ok(None);
         }
-        let (buffer, promise) = self.memory.take_zeroed(bytes, &self.tags.output, stream)?;
+        let (buffer, promise) = self.context.memory.take_zeroed(bytes, &self.context.tags.output, stream)?;
         let bytes = buffer.as_view().clone();
         self.reached.keep(&bytes, Some(promise));
         Ok(Some(Made::in_arena(&self.reached, bytes)))
@@ -202,7 +193,7 @@ impl Run {
 
     /// Writes the PTX of pipelines where `millpond.debug_keep_ptx` names a folder.
     pub fn keep_ptx<'p>(&self, of: Generated, pipelines: impl IntoIterator<Item = &'p Arc<Pipeline>>) {
-        let folder = &self.options.debug_keep_ptx;
+        let folder = &self.context.options.debug_keep_ptx;
         if folder.is_empty() {
             return;
         }

@@ -64,7 +64,7 @@ impl<'r> Schedule<'r> {
     /// Runs all segments; returns the result, or `None` if its rows have streamed out.
     pub async fn result(mut self) -> Result<Option<Given>, Failure> {
         let segments = self.run.prepared.program.segments.len();
-        self.run.tally.preparing(|| self.run.compile_ahead());
+        self.run.context.tally.preparing(|| self.run.compile_ahead());
         if self.run.streams_out() {
             // After its rows have left nothing remains to be finished, and the device is no longer needed.
             let run = self.run;
@@ -105,7 +105,7 @@ impl<'r> Schedule<'r> {
             builds.all(|build| self.built.contains_key(&build)) && run.sources[source].feeds_freely()
         };
         let fed = (first..last).filter(|index| !self.done[*index]).filter(may_be_fed);
-        let fed: Vec<usize> = fed.take(run.options.partitions).collect();
+        let fed: Vec<usize> = fed.take(run.context.options.partitions).collect();
         if fed.len() > 1 && fed[0] == first { fed } else { vec![] }
     }
 
@@ -117,7 +117,7 @@ impl<'r> Schedule<'r> {
             let active = self.begin(index, pass, None)?;
             let run = Arc::clone(self.run);
             let fed = async move {
-                let stream = run.engine.streams.take(&run.scope)?;
+                let stream = run.context.engine.streams.take(&run.context.scope)?;
                 let name = || run.prepared.program.segment_name(index);
                 let given = profile::segment(name, async {
                     run.feed(index, &active).await?;
@@ -267,7 +267,7 @@ impl<'r> Schedule<'r> {
         start.slices = pass.own.map(|slice| (index, slice)).into_iter().chain(pass.probed).collect();
         let active = Arc::new(SegmentRun::new(run, start).after(before)?);
         active.begin_pass(pass.groups);
-        run.tally.preparing(|| active.compile_ahead());
+        run.context.tally.preparing(|| active.compile_ahead());
         Ok(active)
     }
 

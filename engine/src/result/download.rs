@@ -82,7 +82,7 @@ impl Run {
         if part.has_views() {
             return self.download_texts(part, wanted, stream, feeding).await;
         }
-        let pinned = &self.engine.pinned;
+        let pinned = &self.context.engine.pinned;
         let fetch = async |view: &DeviceView| -> Result<_, MemoryError> {
             let pending = pinned.take(HostKind::Download, view.len()).await?.copy_to_host(view, stream)?;
             if feeding { pending.feeding().await } else { pending.await }
@@ -147,7 +147,7 @@ impl Run {
 
     /// Maximum bytes that are downloaded at once.
     fn largest_piece(&self) -> usize {
-        (self.engine.pinned.limit().as_u64() as usize / PINNED_SHARE).max(1)
+        (self.context.engine.pinned.limit().as_u64() as usize / PINNED_SHARE).max(1)
     }
 
     /// True for results that exceed their share of pinned memory.
@@ -166,7 +166,7 @@ impl Run {
         let piece = self.largest_piece();
         for (index, to) in to.chunks_mut(piece).enumerate() {
             let from = index * piece;
-            let mut staging = self.engine.pinned.take(HostKind::Download, to.len()).await?;
+            let mut staging = self.context.engine.pinned.take(HostKind::Download, to.len()).await?;
             staging.enqueue_to_host(0..to.len(), &view.view(from..from + to.len())?, stream)?;
             let pending = staging.idle()?;
             let staging = if feeding { pending.feeding().await? } else { pending.await? };
@@ -224,15 +224,15 @@ impl Run {
         stream: &Stream,
         feeding: bool,
     ) -> Result<RecordBatch, Failure> {
-        let (engine, layout) = (&self.engine, &part.layout);
-        let stream = &stream.with_scope(&self.tags.output);
+        let (engine, layout) = (&self.context.engine, &part.layout);
+        let stream = &stream.with_scope(&self.context.tags.output);
         let extent = part.as_extent()?;
         let mut packed = Vec::new();
         for index in 0..part.outputs.len() {
             let Some(column) = part.column(index).filter(|column| column.physical == Physical::View) else { continue };
             let views = part.buffer.view(column.values.clone())?;
             let place = Working::new(extent.rows.upper_bound());
-            let (working, promise) = self.memory.take(place.bytes(), &self.tags.output, stream)?;
+            let (working, promise) = self.context.memory.take(place.bytes(), &self.context.tags.output, stream)?;
             text::dense_ends(&engine.images, &views, &extent.rows, working.as_view(), stream)?;
             packed.push(Packed {
                 column: index,
@@ -274,7 +274,7 @@ impl Run {
             if rows == 0 || column.bytes == 0 {
                 continue;
             }
-            let (dense, promise) = self.memory.take(column.bytes, &self.tags.output, stream)?;
+            let (dense, promise) = self.context.memory.take(column.bytes, &self.context.tags.output, stream)?;
             column._promises.push(promise);
             let (views, working) = (&column.views, column.working.as_view());
             text::pack(&engine.images, views, &reached, &extent.rows, working, dense.as_view(), stream)?;

@@ -56,7 +56,8 @@ impl Codes {
                     coded.push(None);
                     continue;
                 };
-                let most = if *needed { run.most_values_if_needed() } else { run.options.most_dictionary_values() };
+                let most =
+                    if *needed { run.most_values_if_needed() } else { run.context.options.most_dictionary_values() };
                 match code(index, codes, (most, *needed)) {
                     _ if !*needed && codes.nearly_all_different() => texts.push((self.source, index)),
                     Ok(codes) => coded.push(Some(codes)),

@@ -108,10 +108,10 @@ impl Sending {
     pub fn new(segment: &Arc<SegmentRun>, source: usize, feeders: usize, metrics: &ExecutionPlanMetricsSet) -> Self {
         let run = &segment.run;
         let share = feeders.clamp(*FEEDERS.start(), *FEEDERS.end());
-        let batch_bytes = run.options.batch_bytes / (share / FEEDERS.start());
+        let batch_bytes = run.context.options.batch_bytes / (share / FEEDERS.start());
         let texts = run.prepared.sources[source].columns.iter().any(ColumnInfo::is_text);
-        let device = run.engine.pool.limit().as_u64();
-        let limit = device.min(run.engine.pinned.limit().as_u64());
+        let device = run.context.engine.pool.limit().as_u64();
+        let limit = device.min(run.context.engine.pinned.limit().as_u64());
         let rows = |limit| rows_of_an_extent(run, source, (batch_bytes, limit), share);
         Self {
             segment: Arc::clone(segment),
@@ -120,7 +120,7 @@ impl Sending {
             most_rows: rows(limit),
             most_rows_on_device: rows(device),
             most_bytes: if texts { batch_bytes } else { usize::MAX },
-            turns: Semaphore::new(run.options.partitions.min(feeders).max(1)),
+            turns: Semaphore::new(run.context.options.partitions.min(feeders).max(1)),
             streams: Mutex::default(),
         }
     }
@@ -190,7 +190,7 @@ impl Sending {
     fn stream<'s>(&self, slot: &'s mut Option<Stream>) -> Result<&'s Stream, Failure> {
         let stream = match slot.take() {
             Some(stream) => stream,
-            None => self.run().engine.streams.take(&self.run().tags.extents)?,
+            None => self.run().context.engine.streams.take(&self.run().context.tags.extents)?,
         };
         Ok(slot.insert(stream))
     }
@@ -207,10 +207,10 @@ impl Sending {
             }
             _ => return Err(failure),
         };
-        if !run.streams_out() || run.options.fallback == Fallback::Error {
+        if !run.streams_out() || run.context.options.fallback == Fallback::Error {
             return Err(failure);
         }
-        run.notes.note_once(format!("{what} – ran those rows on the CPU"), run.options.fallback);
+        run.context.notes.note_once(format!("{what} – ran those rows on the CPU"), run.context.options.fallback);
         for batch in batches {
             let mut batch = batch.clone();
             for stage in &run.prepared.program.segments[0].stages {
@@ -231,18 +231,18 @@ impl Sending {
         // Strings are interned at this point: the pipeline may depend on the dictionary's size.
         let prepared = self.segment.ready(rows.len() as u64).await?;
         self.segment.check_bounds(&prepared)?;
-        let specs = &prepared.lowered.first().spec.columns;
+        let specs = &prepared.shape.lowered.first().spec.columns;
         let layout = rows.layout(specs, used);
 
         // No device memory is held while waiting for pinned memory.
-        let mut pinned_held = run.host_memory("staging");
+        let mut pinned_held = run.context.host_memory("staging");
         match (pinned_held.try_grow(layout.bytes), in_turn) {
             (true, _) => {}
             // The smallest extent proceeds regardless of other reservations.
             (false, true) => pinned_held.grow(layout.bytes),
             (false, false) => return Err(Failure::from(pinned_held.refused())),
         }
-        let mut staging = run.engine.pinned.take(HostKind::Upload, layout.bytes).await?;
+        let mut staging = run.context.engine.pinned.take(HostKind::Upload, layout.bytes).await?;
         let mut bases = vec![0_i64; specs.len()];
         {
             let _step = recorder::step(step::NARROW);
@@ -254,7 +254,7 @@ impl Sending {
                 rows.write(&layout, &mut bytes, index, spec, bases[index])?;
             }
         }
-        let (memory, tag) = (&run.memory, &run.tags.extents);
+        let (memory, tag) = (&run.context.memory, &run.context.tags.extents);
         let (buffer, promise) = match in_turn {
             true => memory.take_in_turn(layout.bytes, tag, stream).await?,
             false => profile::timed(step::COPY, || memory.take(layout.bytes, tag, stream))?,
@@ -319,7 +319,7 @@ impl Sending {
         let free = self.streams.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let stream = match free {
             Some(stream) => stream,
-            None => self.run().engine.streams.take(&self.run().tags.extents)?,
+            None => self.run().context.engine.streams.take(&self.run().context.tags.extents)?,
         };
         Ok(Turn { sending: self, stream: Some(stream), _permit: permit, _gate: gate })
     }
@@ -336,5 +336,5 @@ fn rows_of_an_extent(run: &Run, source: usize, (batch_bytes, limit): (usize, u64
     });
     let row_bytes = widths.sum::<usize>().max(1);
     let share = usize::try_from(limit).unwrap_or(usize::MAX) / (feeders * 4);
-    (batch_bytes.min(share) / row_bytes).clamp(1, run.options.max_batch_rows())
+    (batch_bytes.min(share) / row_bytes).clamp(1, run.context.options.max_batch_rows())
 }

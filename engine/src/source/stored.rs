@@ -113,7 +113,7 @@ impl SourceRun for StoredRun {
                 return Ok(());
             }
             let used = &run.prepared.used[number];
-            let stream = run.engine.streams.take(&run.tags.extents)?;
+            let stream = run.context.engine.streams.take(&run.context.tags.extents)?;
             let mut whole = false;
             for (column, used) in self.view.columns.iter().zip(used) {
                 if let (Some(column), true) = (column, used)

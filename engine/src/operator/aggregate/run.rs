@@ -86,7 +86,7 @@ impl SinkRun for AggregateRun {
     fn rows<'a>(&'a self, extent: Extent<'a>) -> BoxFuture<'a, Result<(), Failure>> {
         async move {
             let Extent { segment, prepared, from, stream, .. } = extent;
-            let last = &prepared.lowered.last;
+            let last = &prepared.shape.lowered.last;
             let launch = segment.launch(last, &from, stream).await?;
             Adding { of: self, segment, prepared, stream }.accumulate(launch.input(&from)).await
         }
@@ -111,14 +111,14 @@ impl SinkRun for AggregateRun {
         _stream: &'a Stream,
     ) -> BoxFuture<'a, Result<Given, Failure>> {
         async move {
-            let looked_up = Arc::clone(&segment.looked_up);
+            let looked_up = Arc::clone(&segment.start.looked_up);
             Ok(Given { looked_up, ..segment.given(parts)? })
         }
         .boxed()
     }
 
     fn may_cut(&self, segment: &SegmentRun) -> Option<TableSize> {
-        let keyed = segment.prepared_already().is_some_and(|prepared| match &prepared.lowered.last.spec.sink {
+        let keyed = segment.prepared_already().is_some_and(|prepared| match &prepared.shape.lowered.last.spec.sink {
             SinkSpec::Aggregate(aggregate) => !aggregate.keys.is_empty(),
             _ => false,
         });
@@ -151,18 +151,18 @@ impl Adding<'_> {
     fn zeroed_state(&self, layout: StateLayout) -> Result<State, Failure> {
         self.of.most_groups.fetch_max(layout.records.into(), Ordering::Relaxed);
         let run = &self.segment.run;
-        let (buffer, promise) = run.memory.take_zeroed(layout.bytes, &run.tags.groups, self.stream)?;
+        let (buffer, promise) = run.context.memory.take_zeroed(layout.bytes, &run.context.tags.groups, self.stream)?;
         let limit = layout.room();
         Ok(State { buffer, layout, groups: 0, limit, generation: 0, _promise: promise })
     }
 
     /// Adds an extent's rows to the table. `input` is the input of each launch, except the number of its variant.
     pub async fn accumulate(&self, input: Input<'_>) -> Result<(), Failure> {
-        let seeds = if is_seeded(&self.prepared.lowered) { 1 } else { 0 };
+        let seeds = if is_seeded(&self.prepared.shape.lowered) { 1 } else { 0 };
         let rows: u64 = input.extents.iter().map(|extent| extent.rows.upper_bound()).sum();
         let extent = self.of.extents.fetch_add(1, Ordering::Relaxed);
         self.count_rows(rows)?;
-        for variant in 0..self.prepared.lowered.variants {
+        for variant in 0..self.prepared.shape.lowered.variants {
             let input = Input { variant, extent, ..input };
             let added = self.add_rows(input, rows + seeds).await;
             if let Err(failure) = added {
@@ -176,7 +176,7 @@ impl Adding<'_> {
 
     /// Counts rows before they are added to the table. Beyond a bound sums are not exact: then the CPU takes over.
     fn count_rows(&self, rows: u64) -> Result<(), Failure> {
-        let most = match self.segment.run.options.debug_rows_per_state {
+        let most = match self.segment.run.context.options.debug_rows_per_state {
             0 => self.prepared.pipeline.max_rows(),
             most => self.prepared.pipeline.max_rows().min(most as u64),
         };
@@ -192,11 +192,11 @@ impl Adding<'_> {
     /// One launch over the rows of `input`.
     fn launch(&self, input: Input<'_>, state: &State) -> Result<(), Failure> {
         // The table's keys may be views of texts from earlier launches.
-        let texts = self.segment.run.reached.by(&self.prepared.lowered.last.spec);
-        let made = self.segment.run.made(&self.prepared.lowered.last.spec, &input, self.stream)?;
+        let texts = self.segment.run.reached.by(&self.prepared.shape.lowered.last.spec);
+        let made = self.segment.run.made(&self.prepared.shape.lowered.last.spec, &input, self.stream)?;
         let input = Input { arena: made.as_ref().map(Made::view), texts: &texts, ..input };
         self.prepared.pipeline.accumulate(input, &state.buffer, &state.layout, self.stream)?;
-        self.segment.run.tally.launches.fetch_add(1, Ordering::Relaxed);
+        self.segment.run.context.tally.launches.fetch_add(1, Ordering::Relaxed);
         self.segment.keep_made(made);
         Ok(())
     }
@@ -216,7 +216,8 @@ impl Adding<'_> {
             return Ok(());
         }
         let run = &self.segment.run;
-        let (noted, _promise) = run.memory.take_zeroed(Leftover::bytes(rows), &run.tags.groups, self.stream)?;
+        let (noted, _promise) =
+            run.context.memory.take_zeroed(Leftover::bytes(rows), &run.context.tags.groups, self.stream)?;
         let mut asked = 0;
         loop {
             let again = asked > 0;
@@ -259,7 +260,7 @@ impl Adding<'_> {
     /// The table; if there is none, a new one for the groups of `rows` rows, or for the initial number of groups.
     fn table<'s>(&self, slot: &'s mut Option<State>, pipeline: &Pipeline, rows: u64) -> Result<&'s mut State, Failure> {
         if slot.is_none() {
-            let first = match self.segment.run.options.debug_groups_at_first {
+            let first = match self.segment.run.context.options.debug_groups_at_first {
                 0 => GROUPS_AT_FIRST,
                 groups => groups as u64,
             };
@@ -279,7 +280,7 @@ impl Adding<'_> {
                 }
                 made => made?,
             });
-            if let (Some(state), true) = (slot.as_mut(), self.segment.run.options.debug_groups_at_first > 0) {
+            if let (Some(state), true) = (slot.as_mut(), self.segment.run.context.options.debug_groups_at_first > 0) {
                 state.limit = state.limit.min(learnt.unwrap_or(first));
             }
         }
@@ -289,15 +290,15 @@ impl Adding<'_> {
     /// Number of groups that `rows` rows may have, by the number of values of each key, if it is known and exceeds the
     /// initial number.
     fn known_groups(&self, pipeline: &Pipeline, rows: u64) -> Option<u64> {
-        let (segment, spec) = (self.segment, &self.prepared.lowered.last.spec);
+        let (segment, spec) = (self.segment, &self.prepared.shape.lowered.last.spec);
         let program = &segment.run.prepared.program;
         let (Origin::Source(source), SinkSpec::Aggregate(aggregate)) =
             (&program.segments[segment.index].origin, &spec.sink)
         else {
             return None;
         };
-        let is_small = segment.passes > 1 || segment.run.options.debug_groups_at_first > 0;
-        if is_small || !self.prepared.lowered.cuts.is_empty() {
+        let is_small = segment.passes > 1 || segment.run.context.options.debug_groups_at_first > 0;
+        if is_small || !self.prepared.shape.lowered.cuts.is_empty() {
             return None;
         }
         let mut groups = 1_u64;
@@ -358,7 +359,7 @@ impl Adding<'_> {
 
     /// The groups as columns. `waits` if other passes run before the next pipeline.
     pub async fn emit(&self, waits: bool) -> Result<Kept, Failure> {
-        if self.of.rows_in_table.load(Ordering::Relaxed) == 0 && is_seeded(&self.prepared.lowered) {
+        if self.of.rows_in_table.load(Ordering::Relaxed) == 0 && is_seeded(&self.prepared.shape.lowered) {
             // The empty grouping set has a group all the same, which a launch creates.
             self.segment.no_rows(self.prepared, self.stream).await?;
         }
@@ -366,8 +367,8 @@ impl Adding<'_> {
         self.table(&mut slot, &self.prepared.pipeline, 0)?;
         let mut state = slot.take().ok_or_else(|| EngineError::internal("the table was just made"))?;
         drop(slot);
-        let variants = u64::from(self.prepared.lowered.variants);
-        let seeds = if is_seeded(&self.prepared.lowered) { variants } else { 0 };
+        let variants = u64::from(self.prepared.shape.lowered.variants);
+        let seeds = if is_seeded(&self.prepared.shape.lowered) { variants } else { 0 };
         let mut rows = self.of.rows_in_table.swap(0, Ordering::Relaxed) * variants + seeds;
         if state.layout.regime == Regime::Hash {
             rows = rows.min(state.groups);
@@ -380,8 +381,8 @@ impl Adding<'_> {
         let layout = self.prepared.pipeline.emit_layout(&state.layout, rows)?;
         let (buffer, promise) = self.segment.run.output(&layout, waits, self.stream)?;
         self.prepared.pipeline.emit(&state.buffer, &state.layout, &buffer, &layout, self.stream)?;
-        let part = Part::new(&buffer, layout, self.prepared.lowered.outputs.clone()).promised(promise);
-        Ok(if waits { Kept::spillable(part, &self.segment.run.engine)? } else { Kept::staying(part) })
+        let part = Part::new(&buffer, layout, self.prepared.shape.lowered.outputs.clone()).promised(promise);
+        Ok(if waits { Kept::spillable(part, &self.segment.run.context.engine)? } else { Kept::staying(part) })
     }
 }
 

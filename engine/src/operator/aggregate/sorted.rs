@@ -153,11 +153,11 @@ impl SinkRun for RankRun {
     fn rows<'a>(&'a self, extent: Extent<'a>) -> BoxFuture<'a, Result<(), Failure>> {
         async move {
             let Extent { segment, prepared, .. } = extent;
-            for variant in 0..ranking(&prepared.lowered)?.variants {
+            for variant in 0..ranking(&prepared.shape.lowered)?.variants {
                 let (part, made) = extent.launch_variant(variant, u64::MAX, true).await?;
                 segment.keep_made(made);
-                let part = part.arranged(&prepared.lowered.outputs, &prepared.lowered.at);
-                segment.keep(Kept::spillable(part, &segment.run.engine)?);
+                let part = part.arranged(&prepared.shape.lowered.outputs, &prepared.shape.lowered.at);
+                segment.keep(Kept::spillable(part, &segment.run.context.engine)?);
             }
             Ok(())
         }
@@ -175,7 +175,7 @@ impl SinkRun for RankRun {
                 return segment.given(parts);
             }
             let prepared = segment.prepared(0)?;
-            let ranking = ranking(&prepared.lowered)?;
+            let ranking = ranking(&prepared.shape.lowered)?;
             let part = segment.run.together(parts, stream)?;
             let mut ranks = Ranks { segment, part, ranking, orders: vec![], stream };
             let mut looked_up = Vec::new();
@@ -254,7 +254,7 @@ impl Ranks<'_> {
             return Ok(Kept::staying(self.part));
         };
         let rows = fetch_rows(run, &self.part, 0..self.ranking.read, order, true, self.stream)?;
-        Ok(Kept::spillable(rows.arranged(&self.part.outputs, &self.part.at), &run.engine)?)
+        Ok(Kept::spillable(rows.arranged(&self.part.outputs, &self.part.at), &run.context.engine)?)
     }
 }
 
@@ -278,9 +278,9 @@ pub(crate) async fn joined(
     rows: &ExtentRows,
     stream: &Stream,
 ) -> Result<Joined, Failure> {
-    let (run, engine) = (&segment.run, &segment.run.engine);
+    let (run, engine) = (&segment.run, &segment.run.context.engine);
     let place = Working::new(rows.upper_bound());
-    let (working, promise) = run.memory.take(place.bytes(), &run.tags.sort, stream)?;
+    let (working, promise) = run.context.memory.take(place.bytes(), &run.context.tags.sort, stream)?;
     text::dense_ends(&engine.images, views, rows, working.as_view(), stream)?;
     let control = working.view(Working::CONTROL)?.download_vec(stream, &engine.pinned)?.await?;
     let (error, bytes) = control_words(&control)?;
@@ -295,7 +295,7 @@ pub(crate) async fn joined(
     // A view of the whole precedes it: a length too large for an inline text, and the address of the bytes.
     let words_filled = bytes as usize / WORD_BYTES * WORD_BYTES;
     let room = VIEW_ROOM + words_filled.max(VIEW_ROOM) + WORD_BYTES;
-    let (dense, dense_promise) = run.memory.take(room, &run.tags.output, stream)?;
+    let (dense, dense_promise) = run.context.memory.take(room, &run.context.tags.output, stream)?;
     let whole = dense.view(VIEW_ROOM..room)?;
     // Texts are read by whole words, and the last word may not be filled.
     whole.view(words_filled..words_filled + WORD_BYTES)?.fill(0, stream)?;

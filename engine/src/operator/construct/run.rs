@@ -37,14 +37,14 @@ impl SinkRun for ConstructRun {
         async move {
             let rest = extent.rest();
             let (part, made) = extent.materialise(true).await?;
-            let details = rest.prepared.lowered.details::<LoweredConstruct>();
+            let details = rest.prepared.shape.lowered.details::<LoweredConstruct>();
             let details = details.ok_or_else(|| EngineError::internal("construction is lowered as such"))?;
             if part.rows_bound() > 0 {
                 for (index, making) in details.0.iter().enumerate() {
                     make(&part, index, making, rest).await?;
                 }
             }
-            rest.segment.keep(Kept::spillable(part, &rest.segment.run.engine)?);
+            rest.segment.keep(Kept::spillable(part, &rest.segment.run.context.engine)?);
             rest.segment.keep_made(made);
             Ok(())
         }
@@ -59,8 +59,8 @@ async fn make(part: &Part, index: usize, making: &Making, rest: ExtentRest<'_>) 
     let words = part.layout.columns.get(making.words).ok_or_else(|| EngineError::internal("words have a column"))?;
     let words = part.buffer.view(words.values.clone())?;
     let write = |whose: Whose<'_>, base: u64| -> Result<(), Failure> {
-        lists::words(&run.engine.images, whose, base, &extent.rows, &words, stream)?;
-        run.tally.launches.fetch_add(1, Ordering::Relaxed);
+        lists::words(&run.context.engine.images, whose, base, &extent.rows, &words, stream)?;
+        run.context.tally.launches.fetch_add(1, Ordering::Relaxed);
         Ok(())
     };
     match making.kind {
@@ -112,7 +112,7 @@ async fn expansion(
     let ExtentRest { segment, stream, .. } = rest;
     let counts = extent.columns.get(counts).and_then(Option::as_ref);
     let counts = counts.ok_or_else(|| EngineError::internal("counts are written"))?;
-    let sums = running_sums(&segment.run, &counts.values, &extent.rows, extent.rows.upper_bound(), stream)?;
+    let sums = running_sums(&segment.run.context, &counts.values, &extent.rows, extent.rows.upper_bound(), stream)?;
     let (asked, control) = ((segment.index, Question::Pairs), [sums.control()?]);
     let most = MAX_BATCH_ROWS as u64;
     let (rows, assumed) = segment.run.ask_below(asked, most, &control, rows_of_each, stream).await?;
@@ -150,7 +150,7 @@ fn kept(
     rest: ExtentRest<'_>,
 ) -> Result<(Kept, u64), Failure> {
     let at = if part.at.is_empty() { (0..making.items.len()).map(Some).collect() } else { part.at.clone() };
-    let part = Kept::spillable(part.arranged(&making.items, &at), &rest.segment.run.engine)?;
+    let part = Kept::spillable(part.arranged(&making.items, &at), &rest.segment.run.context.engine)?;
     if let Some(made) = made {
         made.stay();
     }

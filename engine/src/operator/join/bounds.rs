@@ -92,16 +92,16 @@ impl Run {
         let each = RESULT_BYTES as usize;
         let results = (each * measured.len()).next_multiple_of(256);
         let bytes = results + SCRATCH_BYTES as usize;
-        let (buffer, _promise) = self.memory.take(bytes, &self.tags.joins, stream)?;
+        let (buffer, _promise) = self.context.memory.take(bytes, &self.context.tags.joins, stream)?;
         let scratch = buffer.view(results..bytes)?;
         let rows = Rows::try_from(&part.as_extent()?.rows)?;
         for (at, (index, one)) in places.iter().zip(&measured).enumerate() {
             let Some(column) = part.input(*index)? else { continue };
             let out = buffer.view(at * each..(at + 1) * each)?;
             let validity = column.validity.as_ref();
-            reduce(&self.engine.images, &column.values, one.physical, validity, &rows, &out, &scratch, stream)?;
+            reduce(&self.context.engine.images, &column.values, one.physical, validity, &rows, &out, &scratch, stream)?;
         }
-        let results = buffer.view(0..each * measured.len())?.download_vec(stream, &self.engine.pinned)?.await?;
+        let results = buffer.view(0..each * measured.len())?.download_vec(stream, &self.context.engine.pinned)?.await?;
         for (one, bytes) in measured.iter_mut().zip(results.chunks(each)) {
             let Some(Reduction { count, min, max, .. }) = Reduction::from_bytes(bytes) else {
                 return Err(EngineError::internal("a reduction has fewer bytes than it must").into());

@@ -113,9 +113,9 @@ impl Run {
         spec.lists &= facts.has_duplicates;
         let mut lists = None;
         if let Some((leaders, _promise)) = leaders.filter(|_| spec.lists) {
-            let (rows, promise) = self.memory.take(layout.lists_bytes(), &self.tags.joins, stream)?;
+            let (rows, promise) = self.context.memory.take(layout.lists_bytes(), &self.context.tags.joins, stream)?;
             promises.push(promise);
-            list_rows(&self.engine.images, &layout, leaders.as_view(), rows.as_view(), stream)?;
+            list_rows(&self.context.engine.images, &layout, leaders.as_view(), rows.as_view(), stream)?;
             lists = Some(rows.as_view().clone());
         }
         let form = BuildForm {
@@ -128,7 +128,7 @@ impl Run {
             is_empty: rows == 0,
         };
         let table = (table.as_view().clone(), layout);
-        Build::new(self, part, rows, table, lists, promises, form)
+        Build::new(&self.context, part, rows, table, lists, promises, form)
     }
 }
 
@@ -143,7 +143,7 @@ impl Building<'_> {
             form.narrowed(expr, columns);
         }
         let mut keys: Vec<Ty> = forms.iter().map(|form| form.ty).collect();
-        let most = (run.engine.pool.limit().as_u64() / 16).min(2 << 30);
+        let most = (run.context.engine.pool.limit().as_u64() / 16).min(2 << 30);
         let room = Some(TableRoom { rows, most, probe_bytes: run.probe_bytes(index) });
         let mut asked = Asked::by(join, run.prepared.payload.contains(&index));
         let mut spec = table_spec(join, &keys, asked, room);
@@ -189,10 +189,10 @@ impl Building<'_> {
         let Self { run, join, columns, stream, .. } = *self;
         let filling = match spec.kind {
             TableKind::Every => None,
-            _ => Some(run.tally.preparing(|| {
-                run.tally.lowerings.fetch_add(1, Ordering::Relaxed);
+            _ => Some(run.context.tally.preparing(|| {
+                run.context.tally.lowerings.fetch_add(1, Ordering::Relaxed);
                 let piece = lower_table(join, columns, forms, &spec, &mut run.prepared.tables().definitions)?;
-                let pipeline = run.pipeline(&piece.spec)?;
+                let pipeline = run.context.pipeline(&piece.spec)?;
                 run.keep_ptx(Generated::JoinTable, [&pipeline]);
                 Ok::<_, Failure>((piece, pipeline))
             })?),
@@ -200,7 +200,8 @@ impl Building<'_> {
         let plan = TablePlan { spec, filling };
         let mut filled = self.launch(&plan)?;
         if plan.filling.is_some() {
-            let control = filled.table.view(TableLayout::CONTROL)?.download_vec(stream, &run.engine.pinned)?.await?;
+            let control =
+                filled.table.view(TableLayout::CONTROL)?.download_vec(stream, &run.context.engine.pinned)?.await?;
             filled.facts = TableLayout::facts(&control)?;
         }
         Ok((plan, filled))
@@ -210,7 +211,7 @@ impl Building<'_> {
     fn fill_as(&self, known: &KnownTable) -> Result<Option<Filled>, Failure> {
         let Self { run, stream, .. } = *self;
         if let Some((_, pipeline)) = &known.plan.filling {
-            run.tally.note(pipeline);
+            run.context.tally.note(pipeline);
         }
         let mut filled = self.launch(&known.plan)?;
         if known.plan.filling.is_some() {
@@ -234,16 +235,16 @@ impl Building<'_> {
         let spec = &plan.spec;
         let bound = part.map_or(0, Part::rows_bound);
         let layout = TableLayout::new(spec, bound)?;
-        let tag = &run.tags.joins;
+        let tag = &run.context.tags.joins;
         let facts = TableFacts { error: 0, has_duplicates: bound > 1, has_null_keys: false };
         let Some((piece, pipeline)) = &plan.filling else {
-            let (table, promise) = run.memory.take_zeroed(layout.bytes, tag, stream)?;
+            let (table, promise) = run.context.memory.take_zeroed(layout.bytes, tag, stream)?;
             return Ok(Filled { table, layout, leaders: None, facts, promise });
         };
-        let (table, promise) = run.memory.take(layout.bytes, tag, stream)?;
+        let (table, promise) = run.context.memory.take(layout.bytes, tag, stream)?;
         let mut leaders = None;
         if spec.lists {
-            leaders = Some(run.memory.take(layout.scratch_bytes(), tag, stream)?);
+            leaders = Some(run.context.memory.take(layout.scratch_bytes(), tag, stream)?);
         }
         let extent = match part {
             Some(part) => part.as_extent()?,
@@ -274,7 +275,7 @@ impl Building<'_> {
         pipeline.build_table(input, table.as_view(), &layout, scratch, stream)?;
         // The table's views may point to texts that the launch made.
         made.into_iter().for_each(texts::Made::stay);
-        run.tally.launches.fetch_add(1, Ordering::Relaxed);
+        run.context.tally.launches.fetch_add(1, Ordering::Relaxed);
         Ok(Filled { table, layout, leaders, facts, promise })
     }
 }

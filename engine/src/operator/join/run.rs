@@ -51,14 +51,14 @@ impl SinkRun for MarkRun {
         async move {
             let Extent { segment, prepared, from, stream, .. } = extent;
             let built = segment.built(self.build)?;
-            let Some(marks) = built.marks(&segment.run, stream)? else { return Ok(()) };
-            let piece = &prepared.lowered.last;
+            let Some(marks) = built.marks(&segment.run.context, stream)? else { return Ok(()) };
+            let piece = &prepared.shape.lowered.last;
             let launch = segment.launch(piece, &from, stream).await?;
             let input = launch.input(&from);
             let made = segment.run.made(&piece.spec, &input, stream)?;
             let input = Input { arena: made.as_ref().map(Made::view), ..input };
             prepared.pipeline.mark(input, &marks, built.rows_bound(), stream)?;
-            segment.run.tally.launches.fetch_add(1, Ordering::Relaxed);
+            segment.run.context.tally.launches.fetch_add(1, Ordering::Relaxed);
             Ok(())
         }
         .boxed()
@@ -72,7 +72,7 @@ impl SinkRun for MarkRun {
     ) -> BoxFuture<'a, Result<Given, Failure>> {
         async move {
             let built = segment.built(self.build)?;
-            if let Some(marks) = built.marks(&segment.run, stream)? {
+            if let Some(marks) = built.marks(&segment.run.context, stream)? {
                 // An error in a condition is raised where rows are marked; no later step checks for it.
                 segment.check_raised(&marks, stream).await?;
             }

@@ -67,7 +67,7 @@ impl SinkRun for LimitRun {
             let Extent { segment, stream, .. } = extent;
             let (part, made) = extent.materialise(true).await?;
             if let Some(part) = self.limit(part, segment, stream).await? {
-                segment.keep(Kept::spillable(part, &segment.run.engine)?);
+                segment.keep(Kept::spillable(part, &segment.run.context.engine)?);
                 segment.keep_made(made);
             }
             Ok(())
@@ -94,7 +94,7 @@ fn rows_between(part: &Part, rows: Range<u64>, run: &Run, stream: &Stream) -> Re
     let literals = [Literal::Int(rows.start.into()), Literal::Int(rows.end.into())];
     let input = Input { extents, literals: &literals, texts: &reached, ..Input::default() };
     pipeline.materialise(input, &buffer, &layout, stream)?;
-    run.tally.launches.fetch_add(1, Ordering::Relaxed);
+    run.context.tally.launches.fetch_add(1, Ordering::Relaxed);
     Ok(Part::new(&buffer, layout, vec![]).arranged(&part.outputs, &part.at).promised(promise))
 }
 

@@ -72,7 +72,7 @@ pub(crate) fn sorted_by(lowered: &LoweredSegment) -> Result<&LoweredSort, Engine
 impl SinkRun for SortRun {
     fn rows<'a>(&'a self, extent: Extent<'a>) -> BoxFuture<'a, Result<(), Failure>> {
         async move {
-            let sort = sorted_by(&extent.prepared.lowered)?;
+            let sort = sorted_by(&extent.prepared.shape.lowered)?;
             if let Some(best) = sort.best {
                 return self.rows_within_bar(extent, &sort.keys, best).await;
             }
@@ -100,7 +100,7 @@ impl SinkRun for SortRun {
             let sorted_already = parts.len() == 1 && self.parts_sorted.load(Ordering::Relaxed) == 1;
             if !parts.is_empty() && !sorted_already {
                 let prepared = segment.prepared(0)?;
-                let keys = &sorted_by(&prepared.lowered)?.keys;
+                let keys = &sorted_by(&prepared.shape.lowered)?.keys;
                 parts = vec![Kept::staying(sort_parts(segment, parts, self.fetch, keys, stream).await?)];
             }
             segment.given(parts)
@@ -176,13 +176,13 @@ pub(crate) fn order_by_keys(
 ) -> Result<(ExtentInput, Reservation), Failure> {
     let sort = Sort::new(columns, rows.upper_bound(), limit.map(|limit| limit as u64))?;
     // The scratch space of the sort is freed before the columns are fetched; the order stays.
-    let (order, promise) = run.memory.take(sort.order_bytes(), &run.tags.sort, stream)?;
+    let (order, promise) = run.context.memory.take(sort.order_bytes(), &run.context.tags.sort, stream)?;
     let scratch = match sort.scratch_bytes() {
         0 => None,
-        bytes => Some(run.memory.take(bytes, &run.tags.sort, stream)?),
+        bytes => Some(run.context.memory.take(bytes, &run.context.tags.sort, stream)?),
     };
     let scratch = scratch.as_ref().map(|(scratch, _)| scratch.as_view());
-    sort.run(&run.engine.images, reached, rows, order.as_view(), scratch, stream)?;
+    sort.run(&run.context.engine.images, reached, rows, order.as_view(), scratch, stream)?;
     Ok((sort.order(order.as_view())?, promise))
 }
 
@@ -257,7 +257,7 @@ pub(crate) fn fetch_rows_beside(
     let reached = if part.reaches_texts() { run.reached.all() } else { vec![] };
     let input = Input { extents, lookups: &tables, texts: &reached, ..Input::default() };
     fetch.materialise(input, &buffer, &layout, stream)?;
-    run.tally.launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    run.context.tally.launches.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     Ok(Part::new(&buffer, whole, vec![]).promised(promise))
 }
 

@@ -123,7 +123,7 @@ impl Search {
             return Ok(bar);
         }
         let bytes = tune::TOP_MAX_ROWS as usize * 16;
-        let nothing = DeviceBuffer::zeroed(bytes, stream, &run.engine.pool)?.as_view().clone();
+        let nothing = DeviceBuffer::zeroed(bytes, stream, &run.context.engine.pool)?.as_view().clone();
         Ok(LookupInput { values: nothing.clone(), validity: ty.nullable.then_some(nothing) })
     }
 }
@@ -202,7 +202,7 @@ impl SortRun {
         room: u64,
         waits: bool,
     ) -> Result<(Part, Option<Made<'s>>), Failure> {
-        let lowered = &extent.prepared.lowered;
+        let lowered = &extent.prepared.shape.lowered;
         let variant = u32::from(self.search.bar().is_some());
         let (part, made) = extent.launch_variant(variant, room, waits).await?;
         Ok((part.arranged(&lowered.outputs, &lowered.at), made))
@@ -224,9 +224,9 @@ impl SortRun {
         let column = &part.layout.columns[best.output];
         let apart = column.values.len().next_multiple_of(256);
         let validity_bytes = column.validity.as_ref().map_or(0, |validity| validity.len());
-        let scoped = stream.with_scope(&segment.run.tags.sort);
+        let scoped = stream.with_scope(&segment.run.context.tags.sort);
         let bytes = apart + validity_bytes.next_multiple_of(256);
-        let copy = DeviceBuffer::zeroed(bytes, &scoped, &segment.run.engine.pool)?;
+        let copy = DeviceBuffer::zeroed(bytes, &scoped, &segment.run.context.engine.pool)?;
         let values = copy.view(0..column.values.len())?;
         part.buffer.view(column.values.clone())?.copy_to(&values, stream)?;
         let mut validity = None;
@@ -242,7 +242,7 @@ impl SortRun {
     /// Keeps a part; if there are many, the best of all of them instead.
     async fn keep_best(&self, part: Part, at: ExtentRest<'_>, keys: &[SortedBy], best: Best) -> Result<(), Failure> {
         let ExtentRest { segment, stream, .. } = at;
-        segment.keep(Kept::spillable(part, &segment.run.engine)?);
+        segment.keep(Kept::spillable(part, &segment.run.context.engine)?);
         let parts = {
             let mut kept = segment.kept();
             if kept.len() < MANY_PARTS { vec![] } else { std::mem::take(&mut *kept) }
@@ -278,7 +278,7 @@ impl SortRun {
         if self.search.bar().is_some() {
             self.improve(&part, best.rows, best, segment, stream)?;
         }
-        Ok(Kept::spillable(part, &segment.run.engine)?)
+        Ok(Kept::spillable(part, &segment.run.context.engine)?)
     }
 }
 

@@ -180,12 +180,12 @@ struct EachRun {
 impl SinkRun for EachRun {
     fn rows<'a>(&'a self, extent: Extent<'a>) -> BoxFuture<'a, Result<(), Failure>> {
         async move {
-            let (segment, lowered) = (extent.segment, &extent.prepared.lowered);
+            let (segment, lowered) = (extent.segment, &extent.prepared.shape.lowered);
             let mut parts = vec![];
             for launch in 0..self.launches {
                 let (part, made) = extent.launch_variant(launch, u64::MAX, true).await?;
                 let part = part.arranged(&lowered.outputs, &lowered.at);
-                parts.push((Kept::spillable(part, &segment.run.engine)?, made));
+                parts.push((Kept::spillable(part, &segment.run.context.engine)?, made));
             }
             // No step fails from here on.
             for (part, made) in parts {

@@ -50,8 +50,8 @@ impl HitsRun {
             return Ok(known.clone());
         }
         let bytes = hits.lexicon.bytes();
-        let (buffer, promise) = run.memory.take(bytes.len(), &run.tags.joins, stream)?;
-        buffer.upload_from(bytes, stream, &run.engine.pinned)?;
+        let (buffer, promise) = run.context.memory.take(bytes.len(), &run.context.tags.joins, stream)?;
+        buffer.upload_from(bytes, stream, &run.context.engine.pinned)?;
         let uploaded = buffer.as_view().clone();
         *lexicon = Some((uploaded.clone(), promise));
         Ok(uploaded)
@@ -60,7 +60,7 @@ impl HitsRun {
     /// Repeats the rows of `part` for each of their hits.
     async fn hits(&self, part: &Part, rest: ExtentRest<'_>) -> Result<Vec<Kept>, Failure> {
         let ExtentRest { segment, stream, .. } = rest;
-        let (run, images) = (&segment.run, &segment.run.engine.images);
+        let (run, images) = (&segment.run, &segment.run.context.engine.images);
         let rows = part.all_columns()?.rows;
         let bound = rows.upper_bound();
         let (Some(text), false) = (part.layout.columns.last(), bound == 0) else { return Ok(vec![]) };
@@ -76,9 +76,9 @@ impl HitsRun {
         };
         let reached = run.reached.all();
         let texts = Texts { views: &views, rows: &rows, reached: &reached, what, ends: self.found.ends };
-        let (counts, _promise) = run.memory.take(bound as usize * 4, &run.tags.joins, stream)?;
+        let (counts, _promise) = run.context.memory.take(bound as usize * 4, &run.context.tags.joins, stream)?;
         sentences::count(images, texts, counts.as_view(), stream)?;
-        let sums = running_sums(run, counts.as_view(), &rows, bound, stream)?;
+        let sums = running_sums(&run.context, counts.as_view(), &rows, bound, stream)?;
         // A count that takes several launches is awaited.
         let most = (MAX_BATCH_ROWS as u64).min(run.extent_rows() as u64);
         let (asked, control) = ((segment.index, Question::Hits), [sums.control()?]);
@@ -88,7 +88,7 @@ impl HitsRun {
         for first in (0..all).step_by(MAX_BATCH_ROWS) {
             let room = (all - first).min(MAX_BATCH_ROWS as u64);
             let (_, bytes) = sentences::hits_layout(room);
-            let (buffer, _promise) = run.memory.take(bytes, &run.tags.joins, stream)?;
+            let (buffer, _promise) = run.context.memory.take(bytes, &run.context.tags.joins, stream)?;
             let hits = Hits::within(buffer.as_view(), room)?;
             sentences::write(images, texts, &sums.sums, first, room, &hits, stream)?;
             let rows = match assumed {
@@ -96,7 +96,7 @@ impl HitsRun {
                 false => ExtentRows::Known(room),
             };
             let part = with_payload(part, &hits, rows, rest)?;
-            kept.push(Kept::spillable(part, &run.engine)?);
+            kept.push(Kept::spillable(part, &run.context.engine)?);
         }
         Ok(kept)
     }
@@ -119,7 +119,7 @@ impl SinkRun for HitsRun {
 /// The payload of each hit's row, and the columns of the hit, as dense columns.
 fn with_payload(part: &Part, hits: &Hits, rows: ExtentRows, rest: ExtentRest<'_>) -> Result<Part, Failure> {
     let ExtentRest { segment, prepared, stream } = rest;
-    let (run, lowered) = (&segment.run, &prepared.lowered);
+    let (run, lowered) = (&segment.run, &prepared.shape.lowered);
     let details = lowered.details::<LoweredHits>();
     let details = details.ok_or_else(|| EngineError::internal("hits are lowered as such"))?;
     let payload = &part.layout.columns[..part.layout.columns.len() - 1];
@@ -133,14 +133,14 @@ fn with_payload(part: &Part, hits: &Hits, rows: ExtentRows, rest: ExtentRest<'_>
     let columns = [&hits.rows, &hits.sentences, &hits.words, &hits.says].map(column).to_vec();
     let extents = [ExtentInput { rows, columns }];
     let spec = fetching(&specs, details).map_err(|error| Failure::trouble(error.to_string()))?;
-    let pipeline = run.pipeline(&spec)?;
+    let pipeline = run.context.pipeline(&spec)?;
     run.keep_ptx(Generated::Unnest, [&pipeline]);
     let layout = pipeline.output_layout(&extents);
     let (buffer, promise) = run.output(&layout, true, stream)?;
     let reached = run.reached.all();
     let input = Input { extents: &extents, lookups: &tables, texts: &reached, ..Input::default() };
     pipeline.materialise(input, &buffer, &layout, stream)?;
-    run.tally.launches.fetch_add(1, Ordering::Relaxed);
+    run.context.tally.launches.fetch_add(1, Ordering::Relaxed);
     Ok(Part::new(&buffer, layout, vec![]).arranged(&lowered.outputs, &lowered.at).promised(promise))
 }
 

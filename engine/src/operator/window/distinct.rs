@@ -74,7 +74,7 @@ impl Windows<'_> {
         }
         let reached = if ordered.reaches_texts() { run.reached.all() } else { vec![] };
         let (order, _promise) = order_by_keys(run, keys, window.rows, &reached, None, self.stream)?;
-        let near = run.memory.take(near_bytes(rows) as usize, &run.tags.sort, self.stream)?;
+        let near = run.context.memory.take(near_bytes(rows) as usize, &run.context.tags.sort, self.stream)?;
         let numbers = order.columns.first().and_then(Option::as_ref).expect("an order is a column of numbers");
         window.near(positions, &value, &reached, &numbers.values, (side, nulls), near.0.as_view())?;
         self.count(1);
@@ -90,7 +90,7 @@ impl Windows<'_> {
     ) -> Result<Held, Failure> {
         let run = &self.segment.run;
         let bytes = firsts_bytes(window.rows.upper_bound()) as usize;
-        let firsts = run.memory.take(bytes, &run.tags.sort, self.stream)?;
+        let firsts = run.context.memory.take(bytes, &run.context.tags.sort, self.stream)?;
         window.firsts(validity, near.0.as_view(), firsts.0.as_view())?;
         self.count(1);
         Ok(firsts)
@@ -107,7 +107,7 @@ impl Windows<'_> {
     ) -> Result<(), Failure> {
         let run = &self.segment.run;
         let rows = window.rows.upper_bound();
-        let take = |bytes: u64| run.memory.take(bytes as usize, &run.tags.sort, self.stream);
+        let take = |bytes: u64| run.context.memory.take(bytes as usize, &run.context.tags.sort, self.stream);
         let changes = take(changes_bytes(rows))?;
         let spans = take(spans_bytes(rows))?;
         let values = (operation != Operation::Count).then_some(of);

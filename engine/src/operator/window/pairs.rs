@@ -87,7 +87,7 @@ impl Windows<'_> {
         let run = &self.segment.run;
         let pairs = Pairs { x: column(ordered, of.x)?, y: column(ordered, of.y)? };
         let bytes = pairs_bytes(window.rows.upper_bound()) as usize;
-        let (tree, _promise) = run.memory.take(bytes, &run.tags.sort, self.stream)?;
+        let (tree, _promise) = run.context.memory.take(bytes, &run.context.tags.sort, self.stream)?;
         window.grow_pairs(&pairs, tree.as_view())?;
         self.count(window.grow_launches());
         let frame = frame_of(&of.frame, ordered)?;

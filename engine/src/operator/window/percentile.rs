@@ -138,7 +138,7 @@ impl Windows<'_> {
     ) -> Result<KeptMatrix, Failure> {
         let run = &self.segment.run;
         let rows = window.rows.upper_bound();
-        let take = |bytes: u64| run.memory.take(bytes as usize, &run.tags.sort, self.stream);
+        let take = |bytes: u64| run.context.memory.take(bytes as usize, &run.context.tags.sort, self.stream);
         let mut values = column(ordered, percentile.value.output)?;
         let mut held = vec![];
         if let Some(once) = percentile.once {

@@ -51,7 +51,7 @@ impl SinkRun for WindowRun {
         async move {
             if !parts.is_empty() {
                 let prepared = segment.prepared(0)?;
-                let lowered = prepared.lowered.details::<LoweredWindow>();
+                let lowered = prepared.shape.lowered.details::<LoweredWindow>();
                 let lowered = lowered.ok_or_else(|| EngineError::internal("a window is lowered as one"))?;
                 let part = segment.run.together(parts, stream)?;
                 parts = match part.rows_bound() {
@@ -85,7 +85,7 @@ impl Windows<'_> {
         let (order, _promise) = self.order(&part).await?;
         let results: Vec<Ty> = self.lowered.functions.iter().map(|function| function.ty).collect();
         let mut ordered = fetch_rows_beside(run, &part, 0..self.lowered.ordered, &order, &results, false, self.stream)?;
-        let window = Window { images: &run.engine.images, rows: &order.rows, on: self.stream };
+        let window = Window { images: &run.context.engine.images, rows: &order.rows, on: self.stream };
         let mut found: Vec<(Range<usize>, Positions, Held)> = Vec::new();
         for function in &self.lowered.functions {
             let keys = function.partition..function.peers;
@@ -106,7 +106,7 @@ impl Windows<'_> {
         let prepared = self.segment.prepared(0)?;
         let results = self.lowered.ordered..self.lowered.ordered + self.lowered.functions.len();
         let at: Vec<Option<usize>> = (0..self.lowered.inputs).chain(results).map(Some).collect();
-        Ok(ordered.arranged(&prepared.lowered.outputs, &at))
+        Ok(ordered.arranged(&prepared.shape.lowered.outputs, &at))
     }
 
     /// The row numbers in order.
@@ -117,9 +117,9 @@ impl Windows<'_> {
         let run = &self.segment.run;
         let rows = part.as_extent()?.rows;
         let bytes = identity_bytes(rows.upper_bound()) as usize;
-        let (order, promise) = run.memory.take(bytes, &run.tags.sort, self.stream)?;
+        let (order, promise) = run.context.memory.take(bytes, &run.context.tags.sort, self.stream)?;
         self.count(1);
-        let window = Window { images: &run.engine.images, rows: &rows, on: self.stream };
+        let window = Window { images: &run.context.engine.images, rows: &rows, on: self.stream };
         Ok((window.identity(order.as_view())?, promise))
     }
 
@@ -134,8 +134,8 @@ impl Windows<'_> {
         let run = &self.segment.run;
         let columns = sort_keys(self.segment, part, &self.lowered.sort[..keys.end], self.stream).await?;
         let rows = window.rows.upper_bound();
-        let held = run.memory.take(positions_bytes(rows) as usize, &run.tags.sort, self.stream)?;
-        let scratch = run.memory.take(scratch_bytes(rows) as usize, &run.tags.sort, self.stream)?;
+        let held = run.context.memory.take(positions_bytes(rows) as usize, &run.context.tags.sort, self.stream)?;
+        let scratch = run.context.memory.take(scratch_bytes(rows) as usize, &run.context.tags.sort, self.stream)?;
         let reached = if part.reaches_texts() { run.reached.all() } else { vec![] };
         let numbers = order.columns.first().and_then(|column| column.as_ref()).map(|column| &column.values);
         let (lists, scratch) = (held.0.as_view(), scratch.0.as_view());
@@ -221,7 +221,8 @@ impl Windows<'_> {
                 let folding = Folding { argument, operation: *operation };
                 let mut tree = None;
                 if folding.argument.needs_states() {
-                    let held = run.memory.take(tree_bytes(rows) as usize, &run.tags.sort, self.stream)?;
+                    let held =
+                        run.context.memory.take(tree_bytes(rows) as usize, &run.context.tags.sort, self.stream)?;
                     window.grow(&folding, held.0.as_view())?;
                     self.count(window.grow_launches());
                     tree = Some(held);
@@ -248,8 +249,8 @@ impl Windows<'_> {
         let Some(validity) = of.validity.as_ref().filter(|_| skips_nulls) else { return Ok(None) };
         let run = &self.segment.run;
         let rows = window.rows.upper_bound();
-        let held = run.memory.take(counted_bytes(rows) as usize, &run.tags.sort, self.stream)?;
-        let scratch = run.memory.take(scratch_bytes(rows) as usize, &run.tags.sort, self.stream)?;
+        let held = run.context.memory.take(counted_bytes(rows) as usize, &run.context.tags.sort, self.stream)?;
+        let scratch = run.context.memory.take(scratch_bytes(rows) as usize, &run.context.tags.sort, self.stream)?;
         let found = window.count_valid(validity, held.0.as_view(), scratch.0.as_view())?;
         self.count(1);
         Ok(Some((found, held)))
@@ -258,14 +259,15 @@ impl Windows<'_> {
     /// The values of a column that are not NULL, alone in a part.
     fn chosen(&self, window: &Window<'_>, ordered: &Part, column: usize, counted: &Counted) -> Result<Part, Failure> {
         let run = &self.segment.run;
-        let (control, _promise) = run.memory.take(chosen_bytes() as usize, &run.tags.sort, self.stream)?;
+        let (control, _promise) =
+            run.context.memory.take(chosen_bytes() as usize, &run.context.tags.sort, self.stream)?;
         let chosen = window.chosen(counted, control.as_view())?;
         self.count(1);
         fetch_rows(run, ordered, column..column + 1, &chosen, false, self.stream)
     }
 
     pub(super) fn count(&self, launches: u64) {
-        self.segment.run.tally.launches.fetch_add(launches, Ordering::Relaxed);
+        self.segment.run.context.tally.launches.fetch_add(launches, Ordering::Relaxed);
     }
 }
 

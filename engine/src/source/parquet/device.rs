@@ -49,12 +49,12 @@ impl Sending {
         let rows = decoding.rows as u64;
         let prepared = self.segment.ready(rows).await?;
         self.segment.check_bounds(&prepared)?;
-        let specs = prepared.lowered.first().spec.columns.iter().map(|spec| {
+        let specs = prepared.shape.lowered.first().spec.columns.iter().map(|spec| {
             let low = spec.ty.range.filter(|_| spec.has_base).and_then(|range| i64::try_from(range.low).ok());
             (*spec, low.unwrap_or(0))
         });
         let specs: Vec<Spec> = specs.collect();
-        let up = match decoding.up(self.run(), columns, &specs, (stream, false)).await {
+        let up = match decoding.up(&self.run().context, columns, &specs, (stream, false)).await {
             Ok(Up::Yes(up)) => up,
             Ok(Up::No(refused)) if refused.lied => return Err(Failure::Ranges),
             Ok(Up::No(refused)) => return Ok(Sent::No(refused)),

@@ -60,14 +60,14 @@ pub(super) async fn feed(
         ParquetScan::of(input).map_err(|_| EngineError::internal("the scan was looked at when it was placed"))?;
     let used = &run.prepared.used[source];
     let opening = {
-        let (scan, used, task, metrics) = (scan.clone(), used.clone(), Arc::clone(&run.task), metrics.clone());
+        let (scan, used, task, metrics) = (scan.clone(), used.clone(), Arc::clone(&run.context.task), metrics.clone());
         async move { scan.open((None, &used), &task, &metrics).await }
     };
     let opened = profile::beside("reader", step::OPEN, opening).await.map_err(Failure::Input)?;
-    let readers = run.task.session_config().target_partitions().max(1);
-    let on_device = run.decodes_on_device();
+    let readers = run.context.task.session_config().target_partitions().max(1);
+    let on_device = run.context.decodes_on_device();
     let most = if on_device { MOST_TOGETHER } else { MOST_ON_HOST };
-    let limits = Together { readers, most_rows: most.min(run.options.max_batch_rows() as u64) };
+    let limits = Together { readers, most_rows: most.min(run.context.options.max_batch_rows() as u64) };
     let units = Units::together(opened.units, limits);
     let feeders = readers.min(units.len().max(1));
     let feeding = Arc::new(Feeding {
@@ -77,12 +77,12 @@ pub(super) async fn feed(
         on_host: used.iter().map(|_| AtomicBool::new(false)).collect(),
         scan,
         units: Mutex::new(units.into()),
-        room: Room::of(&run.engine),
+        room: Room::of(&run.context.engine),
         worth: Worth::default(),
     });
     for (file, why) in &opened.foreign {
         let note = format!("file {}: {why} – DataFusion read it", file.object_meta.location);
-        run.notes.note_once(note, Fallback::Allow);
+        run.context.notes.note_once(note, Fallback::Allow);
     }
     let files: Vec<_> = opened.foreign.into_iter().map(|(file, _)| file).collect();
     let mut tasks = JoinSet::new();
@@ -148,7 +148,7 @@ impl Feeding {
     async fn feed(&self) -> Result<(), Failure> {
         let run = self.sending.run();
         let mut codes = Codes::of(run, self.sending.source);
-        let mut held = run.host_memory("scan");
+        let mut held = run.context.host_memory("scan");
         while let Some(mut units) = self.next() {
             if self.sending.segment.has_enough() {
                 return Ok(());
@@ -170,7 +170,9 @@ impl Feeding {
                 Err(Stopped::Failed(failure)) => return Err(failure),
                 Err(Stopped::Page(error)) => {
                     let location = &units.file().file.object_meta.location;
-                    run.notes.note_once(format!("file {location}: {error} – DataFusion read it"), Fallback::Allow);
+                    run.context
+                        .notes
+                        .note_once(format!("file {location}: {error} – DataFusion read it"), Fallback::Allow);
                     for rest in units.rest(&self.scan, sent, units.rows() - sent) {
                         count(metric::FOREIGN_ROW_GROUPS).add(1);
                         let (segment, source) = (&self.sending.segment, self.sending.source);
@@ -199,7 +201,8 @@ impl Feeding {
         // runs, rows are read into ordinary memory.
         let is_pinned = self.on_device && !run.streams_out() && units.has_device_form();
         let mut turn = if is_pinned { Some(self.sending.turn().await?) } else { None };
-        let read = units.read(&self.room, is_pinned.then_some(&run.engine.pinned)).await.map_err(Failure::Input)?;
+        let read =
+            units.read(&self.room, is_pinned.then_some(&run.context.engine.pinned)).await.map_err(Failure::Input)?;
         let mut chunks = read.map_err(Stopped::Page)?;
         let bytes = chunks.iter().map(Chunks::bytes).sum();
         held.grow(bytes);
@@ -233,7 +236,7 @@ impl Feeding {
             if let Sent::No(refused) = sent_up {
                 refused.columns.iter().for_each(|column| self.on_host[*column].store(true, Ordering::Relaxed));
                 let decoded = off_workers(|| self.decode_rest(&decoding, columns, codes))?;
-                let of = Of { units: units.clone(), scan: self.scan.clone(), task: Arc::clone(&run.task) };
+                let of = Of { units: units.clone(), scan: self.scan.clone(), task: Arc::clone(&run.context.task) };
                 chunks.iter_mut().for_each(|chunks| chunks.unpin(&self.room));
                 drop(turn.take());
                 self.sending.extents(DecodedRows::new(decoded, (*sent, rows), of)).await?;

@@ -115,7 +115,8 @@ impl Feeding {
     }
 
     fn open(&self, input: &Arc<dyn ExecutionPlan>, partition: usize) -> Result<SendableRecordBatchStream, Failure> {
-        profile::timed(step::OPEN, || input.execute(partition, Arc::clone(&self.run().task))).map_err(Failure::Input)
+        profile::timed(step::OPEN, || input.execute(partition, Arc::clone(&self.run().context.task)))
+            .map_err(Failure::Input)
     }
 
     /// Batches of a partition, decoded by a separate task. Dropping the stream ends it.
@@ -202,7 +203,7 @@ struct Collected {
 
 impl Collected {
     fn new(run: &Run) -> Self {
-        Self { rows: Rows::default(), bytes: 0, held: run.host_memory("extents") }
+        Self { rows: Rows::default(), bytes: 0, held: run.context.host_memory("extents") }
     }
 
     /// Adds rows; false if the session's pool cannot hold them in addition to the collected ones. The first rows

@@ -117,7 +117,7 @@ impl Keeps for Keeper {
             if parts.is_empty() || !self.fits(run, parts) {
                 return Ok(None);
             }
-            let stream = stream.with_scope(&run.tags.output);
+            let stream = stream.with_scope(&run.context.tags.output);
             let Some(looked) = Looked::at(run, parts, &stream).await? else { return Ok(None) };
             Ok(Some(Box::new(Keeping { keeper: self, run, looked, stream }) as Box<dyn keep::Looked>))
         }
@@ -142,7 +142,7 @@ impl keep::Looked for Keeping<'_> {
             let Self { keeper, run, looked, stream } = *self;
             let rows: u64 = looked.parts.iter().map(|part| part.rows).sum();
             // An empty result is not kept.
-            if rows == 0 || rows > run.options.most_cached_rows() {
+            if rows == 0 || rows > run.context.options.most_cached_rows() {
                 return Ok(false);
             }
             let Some((columns, _texts)) = looked.columns(run, &keeper.schema, rows, &stream)? else {
@@ -167,12 +167,12 @@ impl Keeper {
         stream: &Stream,
     ) -> Result<Option<Arc<MadeRows>>, Failure> {
         let store = Store::of(&self.engine);
-        let short_text = run.options.short_text_bytes();
+        let short_text = run.context.options.short_text_bytes();
         let bytes = |column: &Whole| column.sizes(short_text);
         let sizes: Vec<u64> = columns.iter().map(bytes).map(|(values, validity)| values + validity).collect();
         let effort = columns.iter().map(Whole::effort).sum();
         let new = Newcomers { bytes: sizes.iter().sum(), effort: Some(effort) };
-        let make_room = || store.make_room(new, budget(run), &HashSet::new());
+        let make_room = || store.make_room(new, budget(&run.context), &HashSet::new());
         // Once the new table is registered, the replaced one is unused, so it is spilled first.
         let room = make_room().or_else(|| {
             self.replaced.as_ref()?.leave();
@@ -189,7 +189,7 @@ impl Keeper {
             made.push(MadeColumn::new(stored, field.data_type().clone(), now, &self.engine)?);
         }
         let owners = Owners::default();
-        owners.add(run.task.session_config());
+        owners.add(run.context.task.session_config());
         let made = Arc::new(MadeRows {
             number: store.numbers.fetch_add(1, Ordering::Relaxed),
             table: self.table.clone(),
@@ -201,7 +201,7 @@ impl Keeper {
             home: Mutex::new(Home::default()),
         });
         store.keep_in_mind(&made);
-        if run.options.cache == Cache::Host {
+        if run.context.options.cache == Cache::Host {
             made.leave();
         }
         Ok(Some(made))
@@ -264,7 +264,7 @@ impl<'p> Looked<'p> {
         let columns: usize = parts.iter().map(|part| part.outputs.len()).sum();
         let results = (columns * RESULT_BYTES as usize).next_multiple_of(256);
         let scratch = results..results + SCRATCH_BYTES as usize;
-        let (reductions, _promise) = run.memory.take(scratch.end, &run.tags.output, stream)?;
+        let (reductions, _promise) = run.context.memory.take(scratch.end, &run.context.tags.output, stream)?;
         let scratch = reductions.view(scratch)?;
         let mut wanted = Wanted::default();
         let mut looked = Vec::with_capacity(parts.len());
@@ -280,7 +280,7 @@ impl<'p> Looked<'p> {
             }
             looked.push((LookedPart { part, extent, rows: 0, columns }, control));
         }
-        let engine = &run.engine;
+        let engine = &run.context.engine;
         if wanted.bytes > engine.pinned().limit().as_u64() as usize / PINNED_SHARE {
             return Ok(None);
         }
@@ -346,11 +346,11 @@ fn look_at(
 ) -> Result<LookedColumn, Failure> {
     let mut looked = LookedColumn::default();
     let (Some(column), Some(input)) = (part.column(at), part.input(at)?) else { return Ok(looked) };
-    let images = &run.engine.images;
+    let images = &run.context.engine.images;
     let rows = Rows::try_from(&extent.rows)?;
     if column.physical == Physical::View {
         let place = Working::new(extent.rows.upper_bound());
-        let (working, promise) = run.memory.take(place.bytes(), &run.tags.output, stream)?;
+        let (working, promise) = run.context.memory.take(place.bytes(), &run.context.tags.output, stream)?;
         text::dense_ends(images, &input.values, &extent.rows, working.as_view(), stream)?;
         let control = wanted.add(working.view(Working::CONTROL)?);
         let views = input.values.clone();
@@ -424,8 +424,8 @@ impl LookedPart<'_> {
         if offsets + text.bytes > MAX_TEXT_BYTES as usize {
             return Ok(None);
         }
-        let (buffer, promise) = run.memory.take(offsets + text.bytes, &run.tags.output, stream)?;
-        let images = &run.engine.images;
+        let (buffer, promise) = run.context.memory.take(offsets + text.bytes, &run.context.tags.output, stream)?;
+        let images = &run.context.engine.images;
         // Each text ends where the next one begins.
         buffer.view(0..4)?.fill(0, stream)?;
         let ends = text.place.ends();

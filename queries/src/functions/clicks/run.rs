@@ -39,7 +39,7 @@ pub(super) async fn find(
         return segment.given(parts);
     }
     let prepared = segment.prepared(0)?;
-    let details = prepared.lowered.details::<LoweredClicks>();
+    let details = prepared.shape.lowered.details::<LoweredClicks>();
     let lowered = details.ok_or_else(|| Failure::trouble("functions of clicks are lowered as such"))?;
     let part = segment.run.together(parts, stream)?;
     if part.rows_bound() == 0 {
@@ -100,7 +100,7 @@ impl Found {
             columns.push(LookupInput { values: part.buffer.view(column.values.clone())?, validity });
         }
         promises.extend(part.promise);
-        let rows = Kept::spillable(self.rows, &segment.run.engine)?;
+        let rows = Kept::spillable(self.rows, &segment.run.context.engine)?;
         Ok(segment.given(vec![rows])?.beside(LookedUp::new(columns, promises)))
     }
 }
@@ -139,14 +139,14 @@ impl Rows<'_> {
         let layout = clicks::layout(columns, order.rows.upper_bound());
         let (buffer, promise) = run.output(&layout, true, self.stream)?;
         launch(Sorted { order, keys, reached: self.reached }, buffer.as_view())?;
-        run.tally.launches.fetch_add(1, Ordering::Relaxed);
-        let outputs = self.segment.prepared(0)?.lowered.outputs[..columns].to_vec();
+        run.context.tally.launches.fetch_add(1, Ordering::Relaxed);
+        let outputs = self.segment.prepared(0)?.shape.lowered.outputs[..columns].to_vec();
         Ok(Part::new(&buffer, layout, outputs).promised(promise))
     }
 
     fn sessions(&self, order: &ExtentInput, gap: u64) -> Result<Part, Failure> {
         let keys = self.keys(0..self.asked.columns.len())?;
-        let images = self.segment.run.engine.images();
+        let images = self.segment.run.context.engine.images();
         self.launch(2, order, &keys, |rows, output| clicks::sessions(images, rows, gap, output, self.stream))
     }
 
@@ -156,19 +156,19 @@ impl Rows<'_> {
         };
         let time = near.within.map(|_| *keys);
         let keys = self.keys((0..*keys).chain(time).chain([anchor]))?;
-        let images = self.segment.run.engine.images();
+        let images = self.segment.run.context.engine.images();
         self.launch(2, order, &keys, |rows, output| clicks::before(images, rows, near, output, self.stream))
     }
 
     fn distinct(&self, order: &ExtentInput) -> Result<Part, Failure> {
         let keys = self.keys(0..self.asked.columns.len())?;
-        let images = self.segment.run.engine.images();
+        let images = self.segment.run.context.engine.images();
         self.launch(1, order, &keys, |rows, output| clicks::distinct(images, rows, output, self.stream))
     }
 
     fn after(&self, order: &ExtentInput) -> Result<Part, Failure> {
         let keys = self.keys(0..self.asked.columns.len() - 1)?;
-        let images = self.segment.run.engine.images();
+        let images = self.segment.run.context.engine.images();
         self.launch(2, order, &keys, |rows, output| clicks::after(images, rows, output, self.stream))
     }
 

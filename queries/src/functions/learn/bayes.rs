@@ -323,7 +323,7 @@ impl Training<'_> {
     /// The classes sorted by value, as on the CPU.
     fn ordered(&self, found: &[FoundClass]) -> Result<Ordered, Failure> {
         let prepared = self.segment.prepared(0)?;
-        let details = prepared.lowered.details::<LoweredTrain>();
+        let details = prepared.shape.lowered.details::<LoweredTrain>();
         let lowered = details.ok_or_else(|| EngineError::internal("training rows are lowered as such"))?;
         let values: ArrayRef = match lowered.class.form {
             Form::Codes(_, dictionary) => {

@@ -38,24 +38,25 @@ pub(super) struct Launches<'a> {
 
 impl<'a> Launches<'a> {
     pub fn images(&self) -> &'a Images {
-        self.run.engine.images()
+        self.run.context.engine.images()
     }
 
     /// Launches one kernel and counts it.
     pub fn launch(&self, launch: impl FnOnce(&Images, &Stream) -> Result<(), KernelError>) -> Result<(), Failure> {
         launch(self.images(), self.stream)?;
-        self.run.tally.launches.fetch_add(1, Ordering::Relaxed);
+        self.run.context.tally.launches.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
     pub fn take(&self, bytes: u64) -> Result<Room, Failure> {
         let bytes = usize::try_from(bytes).map_err(|_| EngineError::internal("a size fits"))?;
-        let (buffer, promise) = self.run.memory.take(bytes, &self.run.tags.output, self.stream)?;
+        let (buffer, promise) = self.run.context.memory.take(bytes, &self.run.context.tags.output, self.stream)?;
         Ok(Room { buffer, _promise: promise })
     }
 
     pub fn take_zeroed(&self, bytes: usize) -> Result<Room, Failure> {
-        let (buffer, promise) = self.run.memory.take_zeroed(bytes, &self.run.tags.output, self.stream)?;
+        let (buffer, promise) =
+            self.run.context.memory.take_zeroed(bytes, &self.run.context.tags.output, self.stream)?;
         Ok(Room { buffer, _promise: promise })
     }
 
@@ -66,16 +67,16 @@ impl<'a> Launches<'a> {
     }
 
     pub fn upload_bytes(&self, bytes: &[u8]) -> Result<Room, Failure> {
-        let promise = self.run.memory.promise(bytes.len())?;
-        let engine = &self.run.engine;
-        let stream = self.stream.with_scope(&self.run.tags.output);
+        let promise = self.run.context.memory.promise(bytes.len())?;
+        let engine = &self.run.context.engine;
+        let stream = self.stream.with_scope(&self.run.context.tags.output);
         let buffer = DeviceBuffer::upload(bytes, &stream, engine.pool(), engine.pinned())?;
         Ok(Room { buffer, _promise: promise })
     }
 
     /// Copies bytes from the device after they are written.
     pub async fn read(&self, view: &DeviceView) -> Result<Vec<u8>, Failure> {
-        Ok(view.download_vec(self.stream, self.run.engine.pinned())?.await?)
+        Ok(view.download_vec(self.stream, self.run.context.engine.pinned())?.await?)
     }
 
     pub async fn read_doubles(&self, view: &DeviceView) -> Result<Vec<f64>, Failure> {

@@ -75,11 +75,11 @@ pub(super) fn table(at: Launches<'_>, arrays: &[ArrayRef], outputs: &[ColumnInfo
     });
     let rows = ExtentRows::Known(arrays.first().map_or(0, |array| array.len() as u64));
     let extents = [ExtentInput { rows, columns: inputs.collect::<Result<_, millpond::memory::MemoryError>>()? }];
-    let pipeline = at.run.pipeline(&as_they_are(specs))?;
+    let pipeline = at.run.context.pipeline(&as_they_are(specs))?;
     let layout = pipeline.output_layout(&extents);
     let (buffer, promise) = at.run.output(&layout, true, at.stream)?;
     pipeline.materialise(Input { extents: &extents, ..Input::default() }, &buffer, &layout, at.stream)?;
-    at.run.tally.launches.fetch_add(1, Ordering::Relaxed);
+    at.run.context.tally.launches.fetch_add(1, Ordering::Relaxed);
     Ok(Part::new(&buffer, layout, outputs.to_vec()).promised(promise))
 }
 

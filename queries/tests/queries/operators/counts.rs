@@ -300,7 +300,7 @@ impl SinkRun for CountsRun {
     ) -> BoxFuture<'a, std::result::Result<Given, Failure>> {
         async move {
             let row = self.row(segment, stream)?;
-            segment.given(vec![Kept::spillable(row, &segment.run.engine)?])
+            segment.given(vec![Kept::spillable(row, &segment.run.context.engine)?])
         }
         .boxed()
     }
@@ -325,13 +325,13 @@ impl CountsRun {
             sink: SinkSpec::Materialise { outputs },
         };
         let literals = [Literal::Int(self.number as i128), Literal::Int(self.counted.load(Ordering::Relaxed).into())];
-        let pipeline = run.pipeline(&spec)?;
+        let pipeline = run.context.pipeline(&spec)?;
         let extents = [ExtentInput { rows: ExtentRows::Known(1), columns: vec![] }];
         let layout = pipeline.output_layout(&extents);
         let (buffer, promise) = run.output(&layout, true, stream)?;
         let input = Input { extents: &extents, literals: &literals, ..Input::default() };
         pipeline.materialise(input, &buffer, &layout, stream)?;
-        run.tally.launches.fetch_add(1, Ordering::Relaxed);
+        run.context.tally.launches.fetch_add(1, Ordering::Relaxed);
         Ok(Part::new(&buffer, layout, columns()).promised(promise))
     }
 }
