@@ -33,7 +33,7 @@ pub enum Question {
     /// [`keep_room`](super::run::Run::keep_room).
     Room,
     /// Row count of an expansion.
-    Pairs,
+    Expanded,
     /// Number of items found in the texts of rows.
     Hits,
     /// Number of groups in a table.

@@ -14,8 +14,8 @@ use millpond_kernels::codegen::ir::PipelineSpec;
 
 use crate::profile;
 use crate::profile::step::PREPARE;
-use crate::program::extents::{PreparedSegment, SegmentRun, SegmentStart};
 use crate::program::run::Run;
+use crate::program::segment_run::{PreparedSegment, SegmentRun, SegmentStart};
 use crate::program::segments::Origin;
 
 impl Run {
@@ -40,7 +40,7 @@ impl Run {
         for (next, segment) in self.prepared.program.segments.iter().enumerate() {
             let alone = matches!(&segment.origin, Origin::Segments(from) if from[..] == [index]);
             // For a source that is read in parts, the first part is enough for a guess.
-            let is_known = self.shapes().contains_key(&next);
+            let is_known = self.prepared.has_shape(next);
             if !alone || is_known || self.prepared.program.probed(next).next().is_some() {
                 continue;
             }
@@ -74,7 +74,7 @@ impl SegmentRun {
 
     /// Pipelines that this segment will probably request; empty if unknown.
     fn guess(&self) -> Vec<PipelineSpec> {
-        if self.compiled_before().is_some() {
+        if self.run.prepared.has_compiled(self.index) {
             // An earlier run has compiled it, most likely in the same shape.
             return Vec::new();
         }

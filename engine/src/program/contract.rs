@@ -30,11 +30,13 @@ use crate::error::EngineError;
 use crate::expr::{Dictionaries, LookupTable};
 use crate::program::build_side::{BuildForm, KeyForm};
 use crate::program::context::RunContext;
-use crate::program::extents::{Extent, SegmentRun};
+use crate::program::extent::{CutRows, Extent};
 use crate::program::failure::Failure;
 use crate::program::given::Given;
-use crate::program::lower::{LoweredSink, SegmentLowering};
+use crate::program::lower::SegmentLowering;
 use crate::program::part::Kept;
+use crate::program::piece::LoweredSink;
+use crate::program::segment_run::SegmentRun;
 use crate::program::segments::{Open, Segments};
 use crate::program::tables::HostTable;
 use crate::reason::Reason;
@@ -158,6 +160,12 @@ pub trait Stage: Debug + Send + Sync {
     /// # Errors
     /// Why it has no device form over these columns.
     fn lower(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<(), Reason>;
+
+    /// Takes the rows of a cut that this stage has made to the next piece: each becomes as many rows as the cut's counts
+    /// say, unless the stage has another way.
+    fn cross<'a>(&'a self, rows: CutRows<'a>) -> BoxFuture<'a, Result<(), Failure>> {
+        rows.expand().boxed()
+    }
 
     /// The segment in whose build side the stage looks rows up.
     fn build(&self) -> Option<usize> {

@@ -9,118 +9,18 @@
 //! Pure     lowering allocates no device memory. Equal specs share one compiled module, so lowering again compiles
 //!          nothing.
 
-use std::sync::Arc;
-
 use datafusion::arrow::datatypes::DataType;
 use millpond_kernels::codegen::ir::{
     ColumnSpec, Extents, LookupSpec, NodeId, Physical, PipelineSpec, Repr, SinkSpec, Ty,
 };
 
-use crate::column::{ColumnInfo, DictionaryId, Form, storage};
-use crate::expr::{Dictionaries, LookupTable, Lowering, Parameter, Scope};
+use crate::column::{ColumnInfo, Form, storage};
+use crate::expr::{Dictionaries, LookupTable, Lowering, Scope};
 use crate::program::build_side::{BuildForm, KeyForm, KeySlice};
 use crate::program::given::Details;
+use crate::program::piece::{Cut, LoweredSegment, LoweredSink, Piece, WholeSegment};
 use crate::program::segments::{Origin, Program};
 use crate::reason::Reason;
-
-/// One kernel of a segment.
-#[derive(Debug, Clone)]
-pub struct Piece {
-    pub spec: PipelineSpec,
-    /// Values for the parameter slots.
-    pub parameters: Vec<Parameter>,
-    /// Lookup tables and join tables, as the spec numbers them.
-    pub lookups: Vec<LookupTable>,
-    pub tables: Vec<usize>,
-}
-
-/// Cut of a segment between two kernels, because rows expand, or because pairs of rows decide which rows continue.
-#[derive(Debug, Clone)]
-pub struct Cut {
-    /// Writes the rows, with the start and the count of their matches.
-    pub rows: Piece,
-    /// Columns of the next piece, and the position of each among the written ones; `None` for unread columns.
-    pub columns: Vec<ColumnInfo>,
-    pub at: Vec<Option<usize>>,
-    /// Positions of start and count among `columns`.
-    pub start: usize,
-    pub counts: usize,
-    /// Over pairs: marks the rows that have one.
-    pub marks: Option<Piece>,
-    /// Over pairs: marks the rows of the build side that are in one; with the building segment.
-    pub build_marks: Option<(Piece, usize)>,
-    /// Over rows: computes start and count again, once it is known which rows have a pair.
-    pub recount: Option<Piece>,
-    /// The next piece runs over pairs.
-    pub expands: bool,
-}
-
-/// A lowered sink.
-#[derive(Debug, Clone)]
-pub struct LoweredSink {
-    pub spec: SinkSpec,
-    /// Columns of the output.
-    pub outputs: Vec<ColumnInfo>,
-    /// Number of launches over the same rows.
-    pub variants: u32,
-    /// Pieces that the sink's run launches itself, over the columns that the last piece has written.
-    pub beside: Vec<Piece>,
-    /// Dictionaries whose codes are keys: the codes may get a bound.
-    pub key_codes: Vec<DictionaryId>,
-    /// Data for the sink's run, and for the segments that read its output.
-    pub details: Details,
-}
-
-impl LoweredSink {
-    /// A sink with these output columns, without details.
-    pub fn new(spec: SinkSpec, outputs: Vec<ColumnInfo>) -> Self {
-        Self { spec, outputs, variants: 1, beside: vec![], key_codes: vec![], details: Arc::new(()) }
-    }
-}
-
-/// A lowered segment.
-#[derive(Debug, Clone)]
-pub struct LoweredSegment {
-    pub cuts: Vec<Cut>,
-    /// The piece with the sink.
-    pub last: Piece,
-    /// Output columns. Columns that the sink adds for itself may follow them.
-    pub outputs: Vec<ColumnInfo>,
-    /// Position of each output among the written columns; `None` for unread columns.
-    pub at: Vec<Option<usize>>,
-    /// Number of launches over the same rows.
-    pub variants: u32,
-    /// Pieces that the sink's run launches itself, over the columns that the last piece has written.
-    pub beside: Vec<Piece>,
-    /// Dictionaries whose codes are keys: the codes may get a bound.
-    pub key_codes: Vec<DictionaryId>,
-    /// Data for the sink's run, and for the segments that read its output.
-    pub details: Details,
-}
-
-impl LoweredSegment {
-    /// Details of the sink; `None` if they have another type.
-    pub fn details<T: 'static>(&self) -> Option<&T> {
-        self.details.downcast_ref()
-    }
-
-    /// The piece that reads the source.
-    pub fn first(&self) -> &Piece {
-        self.cuts.first().map_or(&self.last, |cut| &cut.rows)
-    }
-
-    /// All pieces, in order.
-    pub fn pieces(&self) -> impl Iterator<Item = &Piece> {
-        self.cuts.iter().flat_map(Cut::pieces).chain([&self.last]).chain(&self.beside)
-    }
-}
-
-impl Cut {
-    fn pieces(&self) -> impl Iterator<Item = &Piece> {
-        let build_marks = self.build_marks.as_ref().map(|(piece, _)| piece);
-        [Some(&self.rows), self.marks.as_ref(), build_marks, self.recount.as_ref()].into_iter().flatten()
-    }
-}
 
 /// Input of a segment's lowering.
 pub struct SegmentInput<'a> {
@@ -217,37 +117,6 @@ fn lookup_spec(table: &LookupTable) -> LookupSpec {
     LookupSpec { physical: table.physical(), ty: table.ty() }
 }
 
-impl Piece {
-    /// Removes the parameters and tables that nothing reads.
-    pub fn pruned(self) -> Piece {
-        let pruned = self.spec.pruned();
-        Piece {
-            parameters: pruned.literals.iter().map(|slot| self.parameters[*slot].clone()).collect(),
-            lookups: pruned.lookups.iter().map(|table| self.lookups[*table].clone()).collect(),
-            tables: pruned.tables.iter().map(|table| self.tables[*table]).collect(),
-            spec: pruned.spec,
-        }
-    }
-
-    /// Removes the outputs that are not `wanted`; returns the positions of the others.
-    fn restrict(&mut self, wanted: &[bool]) -> Vec<Option<usize>> {
-        let mut at = vec![None; wanted.len()];
-        if let SinkSpec::Materialise { outputs } | SinkSpec::MaterialiseAndMark { outputs, .. } = &mut self.spec.sink {
-            let mut kept = Vec::new();
-            for (index, node) in outputs.iter().enumerate() {
-                if wanted.get(index).copied().unwrap_or(true) {
-                    if let Some(at) = at.get_mut(index) {
-                        *at = Some(kept.len());
-                    }
-                    kept.push(*node);
-                }
-            }
-            *outputs = kept;
-        }
-        at
-    }
-}
-
 /// A plain column that the engine adds to rows: the start or the count of matches.
 pub fn number_column(name: &str, ty: Ty) -> ColumnInfo {
     ColumnInfo::new(name.to_string(), DataType::UInt32, Form::Plain(ty))
@@ -264,6 +133,8 @@ pub struct SegmentLowering<'a, 'd> {
     /// The columns of a row so far.
     pub scope: Scope,
     cuts: Vec<Cut>,
+    /// Number of the stage that is being lowered.
+    stage: usize,
     /// Of a row with a match: the build row to mark, for a sink that only marks.
     pub build_row: Option<NodeId>,
     /// Like `build_row`, for a sink that also writes the row.
@@ -315,7 +186,7 @@ impl<'d> SegmentLowering<'_, 'd> {
     ) -> Result<(), Reason> {
         let piece = self.piece.take().expect("a piece is open but while a stage cuts it");
         let (done, next, scope) = cut(piece, &self.scope)?;
-        self.cuts.push(done);
+        self.cuts.push(Cut { stage: self.stage, ..done });
         (self.piece, self.scope) = (Some(next), scope);
         Ok(())
     }
@@ -400,10 +271,12 @@ impl Program {
             piece: Some(piece),
             scope,
             cuts: vec![],
+            stage: 0,
             build_row: None,
             marked_row: None,
         };
-        for stage in &segment.stages {
+        for (number, stage) in segment.stages.iter().enumerate() {
+            lowering.stage = number;
             stage.lower(&mut lowering)?;
         }
         let LoweredSink { spec, outputs, variants, beside, key_codes, details } = segment.sink.lower(&mut lowering)?;
@@ -411,57 +284,6 @@ impl Program {
         let (last, _) = piece.expect("a piece is open but while a stage cuts it").close(spec);
         Ok(WholeSegment { cuts, last, outputs, variants, beside, key_codes, details })
     }
-}
-
-/// A lowered segment that writes all its columns.
-pub struct WholeSegment {
-    cuts: Vec<Cut>,
-    last: Piece,
-    pub outputs: Vec<ColumnInfo>,
-    variants: u32,
-    beside: Vec<Piece>,
-    pub key_codes: Vec<DictionaryId>,
-    pub details: Details,
-}
-
-impl WholeSegment {
-    /// Removes the columns that are not `needed`, and what only they read.
-    pub fn restricted(self, needed: Option<&[bool]>) -> LoweredSegment {
-        let Self { cuts, mut last, outputs, variants, beside, key_codes, details } = self;
-        let mut at: Vec<Option<usize>> = (0..outputs.len()).map(Some).collect();
-        if let Some(needed) = needed {
-            at = last.restrict(needed);
-            // Columns behind those that may be left out move up.
-            let kept = at.iter().flatten().count();
-            let behind = kept..kept + outputs.len().saturating_sub(at.len());
-            at.extend(behind.map(Some));
-        }
-        let last = last.pruned();
-        let cuts = pruned_cuts(cuts, &last);
-        LoweredSegment { cuts, last, outputs, at, variants, beside, key_codes, details }
-    }
-}
-
-/// The cuts of a segment that ends in `last`; each writes only what later pieces read.
-fn pruned_cuts(cuts: Vec<Cut>, last: &Piece) -> Vec<Cut> {
-    let mut done: Vec<Cut> = Vec::new();
-    for mut cut in cuts.into_iter().rev() {
-        cut.marks = cut.marks.map(Piece::pruned);
-        cut.build_marks = cut.build_marks.map(|(piece, build)| (piece.pruned(), build));
-        cut.recount = cut.recount.map(Piece::pruned);
-        let next = done.last().map_or(last, |next| &next.rows);
-        let over_pairs = cut.marks.iter().chain(cut.build_marks.iter().map(|(piece, _)| piece));
-        let mut wanted = vec![false; cut.columns.len()];
-        for piece in over_pairs.chain(&cut.recount).chain([next]) {
-            piece.spec.used_columns().iter().for_each(|column| wanted[*column as usize] = true);
-        }
-        wanted[cut.counts] = true;
-        cut.at = cut.rows.restrict(&wanted);
-        cut.rows = cut.rows.pruned();
-        done.push(cut);
-    }
-    done.reverse();
-    done
 }
 
 /// Memory form of an input column: uploaded columns are narrowed by range, intermediates have their natural width.

@@ -10,10 +10,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::program::contract::{Sink, SinkRun};
-use crate::program::extents::{Extent, SegmentRun};
+use crate::program::extent::Extent;
 use crate::program::failure::Failure;
-use crate::program::lower::LoweredSink;
 use crate::program::lower::SegmentLowering;
+use crate::program::piece::LoweredSink;
+use crate::program::segment_run::SegmentRun;
 use crate::reason::Reason;
 
 /// Sink that writes dense columns.

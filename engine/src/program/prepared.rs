@@ -6,7 +6,6 @@
 //!
 //! Kept     by the border that runs the program, until the lesson of an attempt changes it.
 
-use std::any::Any;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -19,9 +18,11 @@ use crate::program::answers::Answers;
 use crate::program::build_side::{BuildForm, KeyForm};
 use crate::program::contract::{SourceFacts, SourceRun};
 use crate::program::given::Details;
-use crate::program::lower::{Builds, LoweredSegment, SegmentInput, WholeSegment};
+use crate::program::lower::{Builds, SegmentInput};
 use crate::program::movers::Movers;
+use crate::program::piece::{LoweredSegment, WholeSegment};
 use crate::program::segments::{Origin, Program};
+use crate::program::shape::{Facts, Shape};
 use crate::program::tables::Tables;
 use crate::reason::Reason;
 
@@ -101,16 +102,16 @@ pub struct Prepared {
     stamps: Vec<u64>,
     /// Dictionaries with the values that runs have met, and lookup results for these.
     tables: Arc<Mutex<Tables>>,
-    /// Compiled form of each segment from its last run, in a type of the segment's own.
-    compiled: Arc<Mutex<HashMap<usize, Compiled>>>,
+    /// The latest shapes of each segment, with their compiled pipelines; the latest first.
+    shapes: Arc<Mutex<HashMap<usize, Vec<Arc<Shape>>>>>,
     /// Answers that runs have read back from the device.
     pub answers: Arc<Answers>,
     /// Pipelines that move rows between segments.
     pub movers: Arc<Movers>,
 }
 
-/// A segment as a run has compiled it, in a type of the segment's own.
-pub type Compiled = Arc<dyn Any + Send + Sync>;
+/// Number of shapes kept of a segment: one that was guessed before its facts were known, and the right one.
+const SHAPES: usize = 2;
 
 impl Prepared {
     /// Prepares `program` over its sources as they were `opened`. String columns that are better off without a
@@ -186,7 +187,7 @@ impl Prepared {
             lessons: lessons.clone(),
             stamps: stamps(opened),
             tables: Arc::new(Mutex::new(Tables::new(definitions, dictionaries))),
-            compiled: Arc::default(),
+            shapes: Arc::default(),
             answers: Arc::default(),
             movers: Arc::default(),
         })
@@ -207,14 +208,32 @@ impl Prepared {
         Self { lessons: lessons.clone(), ..self.clone() }
     }
 
-    /// Compiled form of a segment from its last run.
-    pub fn compiled(&self, segment: usize) -> Option<Compiled> {
-        self.compiled.lock().unwrap_or_else(PoisonError::into_inner).get(&segment).cloned()
+    /// The shape of a segment with these facts, if one is kept.
+    pub fn shape_for(&self, segment: usize, facts: &Facts) -> Option<Arc<Shape>> {
+        self.shapes().get(&segment)?.iter().find(|shape| shape.facts == *facts).cloned()
     }
 
-    /// Keeps a compiled form for later runs.
-    pub fn keep_compiled(&self, segment: usize, compiled: Compiled) {
-        self.compiled.lock().unwrap_or_else(PoisonError::into_inner).insert(segment, compiled);
+    /// Keeps a shape of a segment for this run and later ones.
+    pub fn keep_shape(&self, segment: usize, shape: &Arc<Shape>) {
+        let mut shapes = self.shapes();
+        let of = shapes.entry(segment).or_default();
+        of.insert(0, Arc::clone(shape));
+        of.truncate(SHAPES);
+    }
+
+    /// True if a shape of the segment is kept.
+    pub fn has_shape(&self, segment: usize) -> bool {
+        self.shapes().contains_key(&segment)
+    }
+
+    /// True if a shape of the segment is compiled that covers all keys at once.
+    pub fn has_compiled(&self, segment: usize) -> bool {
+        let compiled = |shape: &Arc<Shape>| shape.is_whole() && shape.compiled().is_some();
+        self.shapes().get(&segment).is_some_and(|shapes| shapes.iter().any(compiled))
+    }
+
+    fn shapes(&self) -> MutexGuard<'_, HashMap<usize, Vec<Arc<Shape>>>> {
+        self.shapes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// True if earlier runs' answers hold for later ones: columns stay, and a run processes all of them at once.

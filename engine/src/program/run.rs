@@ -5,7 +5,6 @@
 //!
 //! Dropped  with its stream: tasks end, buffers are freed in the order of their streams.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,11 +21,10 @@ use crate::expr::{Dictionary, Lookup};
 use crate::program::answers::Asked;
 use crate::program::context::RunContext;
 use crate::program::contract::SourceRun;
-use crate::program::extents::Shape;
 use crate::program::failure::Failure;
 use crate::program::kept_ptx::{self, Generated};
-use crate::program::lower::Piece;
 use crate::program::movers::Mover;
+use crate::program::piece::Piece;
 use crate::program::prepared::{Lessons, Prepared};
 use crate::program::tables::{HostTable, RunTables};
 use crate::program::texts::{self, Made, Reached};
@@ -39,8 +37,6 @@ pub struct Run {
     pub context: Arc<RunContext>,
     pub sources: Vec<Box<dyn SourceRun>>,
     tables: Mutex<RunTables>,
-    /// Latest lowerings of segments, some of them made before the segment's turn.
-    shapes: Mutex<HashMap<usize, Arc<Shape>>>,
     /// Buffers that views point to.
     pub reached: Reached,
     /// Shared by feeders with an extent in flight; exclusive for a feeder that ran out of memory.
@@ -63,7 +59,6 @@ impl Run {
             context: Arc::clone(context),
             sources,
             tables: Mutex::default(),
-            shapes: Mutex::default(),
             reached: Reached::new(lessons.arena_times),
             gate: RwLock::default(),
             lessons: Mutex::new(lessons.clone()),
@@ -80,10 +75,6 @@ impl Run {
     /// The tables of this run. Lock order: run tables before program tables.
     fn tables(&self) -> MutexGuard<'_, RunTables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn shapes(&self) -> MutexGuard<'_, HashMap<usize, Arc<Shape>>> {
-        self.shapes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lessons so far.
@@ -221,7 +212,7 @@ impl Run {
                 && matches!(tables.definitions.get(id), Some(Dictionary::Source { .. } | Dictionary::Constants { .. }))
             {
                 let bound = tables.len(id).max(1).next_power_of_two();
-                if bound <= crate::program::extents::MOST_BOUNDED_CODES {
+                if bound <= crate::program::segment_run::MOST_BOUNDED_CODES {
                     column.form = Form::Codes(ty.within(0, bound as i128 - 1), id);
                 }
             }

@@ -20,13 +20,13 @@ use crate::error::EngineError;
 use crate::panics;
 use crate::profile;
 use crate::program::build_side::{Build, KeySlice};
-use crate::program::extents::{SegmentRun, SegmentStart};
 use crate::program::failure::Failure;
 use crate::program::given::Given;
 use crate::program::part::Kept;
 use crate::program::prepared::Split;
 use crate::program::prepared::merged;
 use crate::program::run::Run;
+use crate::program::segment_run::{SegmentRun, SegmentStart};
 use crate::program::segments::Origin;
 
 /// Factor by which the number of key partitions grows after running out of memory.

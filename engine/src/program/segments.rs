@@ -5,17 +5,25 @@
 //!                                                      segment 2   groups ─ finish ─ materialise with sort keys ─ sort
 //!
 //! Order    a segment follows those that it reads and probes; of several joins, the outermost builds first.
+//! Common   an aggregation that a plan contains twice, as for a CTE with two readers, is computed once:
+//!            WITH c AS (… GROUP BY k) SELECT … FROM c a JOIN c b …      segment 0   scan ─ groups
+//!                                                                       segment 1   groups ─ finish ─ build
+//!                                                                       segment 2   groups ─ finish ─ probe
+//!          if both subtrees have equal expressions and read the same files, or the same batches in memory.
+//! Filters  that a join pushes into scans at run time only drop rows that this join drops anyway. Filters of a join
+//!          inside the subtree are accepted; a filter of another join changes the subtree's rows.
 //! A [`Program`] holds what the plan alone determines; the lowering of a segment also depends on dictionaries and on
 //! build sides: see `lower`.
 
+use std::collections::HashSet;
 use std::fmt::{self, Debug, Write};
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::error::EngineError;
-use crate::program::common_subplans::is_same;
 use crate::program::contract::{Operators, Sink, Source, Stage};
 use crate::program::materialise::Materialise;
 
@@ -302,4 +310,29 @@ fn type_name(value: &impl Debug) -> String {
     let mut word = FirstWord(String::new());
     let _ = write!(word, "{value:?}");
     word.0
+}
+
+/// Whether `first`, which runs, produces the rows that `second` needs.
+fn is_same(first: &Arc<dyn ExecutionPlan>, second: &Arc<dyn ExecutionPlan>, operators: &Operators) -> bool {
+    if first.name() != second.name() {
+        return false;
+    }
+    let mut own = HashSet::new();
+    let walked = first.apply(|node| {
+        own.extend(operators.iter().find_map(|operator| operator.filter_of_scans(node.as_ref())));
+        Ok(TreeNodeRecursion::Continue)
+    });
+    walked.is_ok() && same(first, second, operators, &own)
+}
+
+fn same(a: &Arc<dyn ExecutionPlan>, b: &Arc<dyn ExecutionPlan>, operators: &Operators, own: &HashSet<u64>) -> bool {
+    if a.name() != b.name() || a.schema() != b.schema() {
+        return false;
+    }
+    if let Some(same) = operators.iter().find_map(|operator| operator.reads_same(a.as_ref(), b.as_ref(), own)) {
+        return same;
+    }
+    let alike = operators.iter().find_map(|operator| operator.computes_same(a.as_ref(), b.as_ref()));
+    let (a, b) = (a.children(), b.children());
+    alike == Some(true) && a.len() == b.len() && a.into_iter().zip(b).all(|(a, b)| same(a, b, operators, own))
 }

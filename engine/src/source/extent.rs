@@ -25,9 +25,9 @@ use crate::error::EngineError;
 use crate::metric;
 use crate::options::Fallback;
 use crate::profile::{self, step};
-use crate::program::extents::SegmentRun;
 use crate::program::failure::Failure;
 use crate::program::run::Run;
+use crate::program::segment_run::SegmentRun;
 use crate::program::texts;
 
 /// Minimum rows of an extent.
@@ -230,7 +230,7 @@ impl Sending {
         let used = &run.prepared.used[self.source];
         // Strings are interned at this point: the pipeline may depend on the dictionary's size.
         let prepared = self.segment.ready(rows.len() as u64).await?;
-        self.segment.check_bounds(&prepared)?;
+        self.segment.check_bounds(prepared)?;
         let specs = &prepared.shape.lowered.first().spec.columns;
         let layout = rows.layout(specs, used);
 

@@ -22,8 +22,8 @@ use crate::metric;
 use crate::options::MAX_BATCH_ROWS;
 use crate::program::context::RunContext;
 use crate::program::contract::{Opening, SourceFacts, SourceRun};
-use crate::program::extents::SegmentRun;
 use crate::program::failure::Failure;
+use crate::program::segment_run::SegmentRun;
 use crate::program::tables::HostTable;
 use crate::store::{ColumnForm, Scan, Store, StoredColumn, View};
 

@@ -29,8 +29,8 @@ use crate::operator::aggregate::ranks::Ranked;
 use crate::operator::aggregate::run::AggregateRun;
 use crate::operator::aggregate::{finish, moments, ordered, ranked, sketch};
 use crate::program::contract::{Sink, SinkRun, Stage, never_alone};
-use crate::program::lower::LoweredSink;
 use crate::program::lower::SegmentLowering;
+use crate::program::piece::LoweredSink;
 use crate::reason::Reason;
 
 use crate::operator::aggregate::finish::Final;

@@ -28,11 +28,12 @@ use millpond_memory::{DeviceBuffer, Reservation, Stream};
 use crate::error::EngineError;
 use crate::program::answers::{Question, rows_of_each};
 use crate::program::contract::{SinkRun, TableSize};
-use crate::program::extents::{Extent, PreparedSegment, SegmentRun};
+use crate::program::extent::Extent;
 use crate::program::failure::Failure;
 use crate::program::given::Given;
-use crate::program::lower::LoweredSegment;
 use crate::program::part::{Kept, Part, SMALL_RESULT_BYTES};
+use crate::program::piece::LoweredSegment;
+use crate::program::segment_run::{PreparedSegment, SegmentRun};
 use crate::program::segments::Origin;
 use crate::program::texts::Made;
 
@@ -96,7 +97,7 @@ impl SinkRun for AggregateRun {
     fn end_pass<'a>(&'a self, segment: &'a SegmentRun, stream: &'a Stream) -> BoxFuture<'a, Result<(), Failure>> {
         async move {
             let prepared = segment.prepared(0)?;
-            let adding = Adding { of: self, segment, prepared: &prepared, stream };
+            let adding = Adding { of: self, segment, prepared, stream };
             let groups = adding.emit(segment.passes > 1).await?;
             segment.keep(groups);
             Ok(())
@@ -177,8 +178,8 @@ impl Adding<'_> {
     /// Counts rows before they are added to the table. Beyond a bound sums are not exact: then the CPU takes over.
     fn count_rows(&self, rows: u64) -> Result<(), Failure> {
         let most = match self.segment.run.context.options.debug_rows_per_state {
-            0 => self.prepared.pipeline.max_rows(),
-            most => self.prepared.pipeline.max_rows().min(most as u64),
+            0 => self.prepared.pipelines.last.max_rows(),
+            most => self.prepared.pipelines.last.max_rows().min(most as u64),
         };
         let before = self.of.rows_in_table.fetch_add(rows, Ordering::Relaxed);
         if before.saturating_add(rows) > most {
@@ -195,14 +196,14 @@ impl Adding<'_> {
         let texts = self.segment.run.reached.by(&self.prepared.shape.lowered.last.spec);
         let made = self.segment.run.made(&self.prepared.shape.lowered.last.spec, &input, self.stream)?;
         let input = Input { arena: made.as_ref().map(Made::view), texts: &texts, ..input };
-        self.prepared.pipeline.accumulate(input, &state.buffer, &state.layout, self.stream)?;
+        self.prepared.pipelines.last.accumulate(input, &state.buffer, &state.layout, self.stream)?;
         self.segment.run.context.tally.launches.fetch_add(1, Ordering::Relaxed);
         self.segment.keep_made(made);
         Ok(())
     }
 
     async fn add_rows(&self, input: Input<'_>, rows: u64) -> Result<(), Failure> {
-        let pipeline = &self.prepared.pipeline;
+        let pipeline = &self.prepared.pipelines.last;
         let most = pipeline.max_groups().unwrap_or(u64::MAX);
         let mut slot = self.of.state.lock().await;
         let state = self.table(&mut slot, pipeline, rows)?;
@@ -364,7 +365,7 @@ impl Adding<'_> {
             self.segment.no_rows(self.prepared, self.stream).await?;
         }
         let mut slot = self.of.state.lock().await;
-        self.table(&mut slot, &self.prepared.pipeline, 0)?;
+        self.table(&mut slot, &self.prepared.pipelines.last, 0)?;
         let mut state = slot.take().ok_or_else(|| EngineError::internal("the table was just made"))?;
         drop(slot);
         let variants = u64::from(self.prepared.shape.lowered.variants);
@@ -374,13 +375,13 @@ impl Adding<'_> {
             rows = rows.min(state.groups);
         }
         // Every row may be a group; for a large output the count is read back.
-        let large = self.prepared.pipeline.emit_layout(&state.layout, rows)?.bytes > SMALL_RESULT_BYTES;
+        let large = self.prepared.pipelines.last.emit_layout(&state.layout, rows)?.bytes > SMALL_RESULT_BYTES;
         if state.layout.regime == Regime::Hash && (large || waits) {
             rows = rows.min(self.count_groups(&mut state).await?);
         }
-        let layout = self.prepared.pipeline.emit_layout(&state.layout, rows)?;
+        let layout = self.prepared.pipelines.last.emit_layout(&state.layout, rows)?;
         let (buffer, promise) = self.segment.run.output(&layout, waits, self.stream)?;
-        self.prepared.pipeline.emit(&state.buffer, &state.layout, &buffer, &layout, self.stream)?;
+        self.prepared.pipelines.last.emit(&state.buffer, &state.layout, &buffer, &layout, self.stream)?;
         let part = Part::new(&buffer, layout, self.prepared.shape.lowered.outputs.clone()).promised(promise);
         Ok(if waits { Kept::spillable(part, &self.segment.run.context.engine)? } else { Kept::staying(part) })
     }

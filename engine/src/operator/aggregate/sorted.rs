@@ -31,11 +31,13 @@ use crate::operator::aggregate::ranks::{Becomes, RankedBy};
 use crate::operator::sort::lower::SortedBy;
 use crate::operator::sort::run::{fetch_rows, order_rows};
 use crate::program::contract::{Sink, SinkRun, Stage, never_alone};
-use crate::program::extents::{Extent, SegmentRun};
+use crate::program::extent::Extent;
 use crate::program::failure::{Failure, control_words, flagged};
 use crate::program::given::{Given, LookedUp};
-use crate::program::lower::{LoweredSegment, LoweredSink, SegmentLowering, number_column};
+use crate::program::lower::{SegmentLowering, number_column};
 use crate::program::part::{Kept, Part};
+use crate::program::piece::{LoweredSegment, LoweredSink};
+use crate::program::segment_run::SegmentRun;
 use crate::reason::Reason;
 
 /// Sink that writes all rows with their keys and the columns to be ordered; the aggregation reads them next.

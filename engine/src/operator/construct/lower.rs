@@ -18,7 +18,8 @@ use crate::expr::made::Made;
 use crate::expr::{Dictionaries, Lowering, Scope, Value, refused, unsupported};
 use crate::operator::construct::run::ConstructRun;
 use crate::program::contract::{Sink, SinkRun};
-use crate::program::lower::{LoweredSink, Piece, PieceBuilder, SegmentLowering};
+use crate::program::lower::{PieceBuilder, SegmentLowering};
+use crate::program::piece::{LoweredSink, Piece};
 use crate::reason::Reason;
 
 /// Sink for the columns of the projection, some of which are constructed.

@@ -23,8 +23,8 @@ use crate::operator::construct::lower::{Kind, LoweredConstruct, Making};
 use crate::options::MAX_BATCH_ROWS;
 use crate::program::answers::{Question, rows_of_each};
 use crate::program::contract::SinkRun;
-use crate::program::expansion::running_sums;
-use crate::program::extents::{Extent, ExtentRest, PieceInput};
+use crate::program::expand::running_sums;
+use crate::program::extent::{Extent, ExtentRest, PieceInput};
 use crate::program::failure::Failure;
 use crate::program::part::{Kept, Part};
 use crate::program::texts::Made;
@@ -113,7 +113,7 @@ async fn expansion(
     let counts = extent.columns.get(counts).and_then(Option::as_ref);
     let counts = counts.ok_or_else(|| EngineError::internal("counts are written"))?;
     let sums = running_sums(&segment.run.context, &counts.values, &extent.rows, extent.rows.upper_bound(), stream)?;
-    let (asked, control) = ((segment.index, Question::Pairs), [sums.control()?]);
+    let (asked, control) = ((segment.index, Question::Expanded), [sums.control()?]);
     let most = MAX_BATCH_ROWS as u64;
     let (rows, assumed) = segment.run.ask_below(asked, most, &control, rows_of_each, stream).await?;
     Ok((sums, rows.iter().sum(), assumed))

@@ -11,18 +11,23 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::physical_plan::ExecutionPlan;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use millpond_kernels::codegen::ir::{NodeId, Repr, SinkSpec, TableKind, TableSpec, Test, Ty};
 use millpond_kernels::join::TableLayout;
 
 use crate::column::{ColumnInfo, Form};
 use crate::expr::{Dictionaries, LookupTable, Lowering, Scope, Value};
+use crate::operator::join::cut::{MatchCut, cross};
 use crate::operator::join::probe::{self, Asked};
 use crate::operator::join::run::{BuildRun, MarkRun};
 use crate::operator::join::{DeviceJoinExec, JoinColumn, JoinKind};
 use crate::program::build_side::{BuildForm, KeyForm};
 use crate::program::contract::{Sink, SinkRun, Stage, never_alone};
-use crate::program::lower::LoweredSink;
-use crate::program::lower::{Cut, Piece, PieceBuilder, SegmentLowering, number_column};
+use crate::program::extent::CutRows;
+use crate::program::failure::Failure;
+use crate::program::lower::{PieceBuilder, SegmentLowering, number_column};
+use crate::program::piece::{Cut, LoweredSink, Piece};
 use crate::reason::Reason;
 
 /// Looks up keys in the build side of segment `build`.
@@ -73,6 +78,10 @@ impl Stage for Probe {
 
     fn marks_build_rows(&self) -> bool {
         self.join.kind().keeps_build_rows()
+    }
+
+    fn cross<'a>(&'a self, rows: CutRows<'a>) -> BoxFuture<'a, Result<(), Failure>> {
+        cross(rows).boxed()
     }
 
     fn on_cpu(&self, _batch: &RecordBatch) -> datafusion::error::Result<RecordBatch> {
@@ -247,17 +256,20 @@ fn cut<'d>(
     let (rows, mut dictionaries) = open.close(SinkSpec::Materialise { outputs: nodes });
 
     // Over pairs: which rows have one, and with which rows of the build side.
+    let mut beside = vec![];
     let mut marks = None;
     let pairs_decide = keeps_unmatched || matches!(kind, JoinKind::Semi | JoinKind::Anti | JoinKind::Mark);
     if on_pairs && pairs_decide {
         let (piece, given) =
             over_pairs(&columns, width, join, build, dictionaries, |lowering, _| Ok(lowering.graph.source_row()))?;
-        (marks, dictionaries) = (Some(piece), given);
+        (marks, dictionaries) = (Some(beside.len()), given);
+        beside.push(piece);
     }
     let mut build_marks = None;
     if kind.keeps_build_rows() {
         let (piece, given) = over_pairs(&columns, width, join, build, dictionaries, |_, row| Ok(row))?;
-        (build_marks, dictionaries) = (Some((piece, build.build)), given);
+        (build_marks, dictionaries) = (Some((beside.len(), build.build)), given);
+        beside.push(piece);
     }
     // A row without a pair becomes one row, with NULL for the build side.
     let mut recount = None;
@@ -272,7 +284,8 @@ fn cut<'d>(
         let count = g.case(vec![(has_pair, count)], Some(one)).map_err(e)?;
         let types = (g.ty(start), g.ty(count));
         let (piece, given) = over.close(SinkSpec::Materialise { outputs: vec![start, count] });
-        (recount, dictionaries) = (Some(piece), given);
+        (recount, dictionaries) = (Some(beside.len()), given);
+        beside.push(piece);
         columns[starts] = number_column("start of matches", types.0);
         columns[counts] = number_column("count of matches", types.1);
     }
@@ -312,8 +325,8 @@ fn cut<'d>(
         }
         next.lowering.joined(&before, join, build, None, Some(has_pair))?
     };
-    let at = vec![None; columns.len()];
-    let cut = Cut { rows, columns, at, start: starts, counts, marks, build_marks, recount, expands };
+    let details = MatchCut { start: starts, marks, build_marks, recount, expands };
+    let cut = Cut { beside, details: Arc::new(details), ..Cut::new(rows, columns, counts) };
     Ok((cut, next, scope, build_row))
 }
 

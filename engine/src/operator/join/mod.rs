@@ -11,6 +11,7 @@
 
 pub(crate) mod bounds;
 pub(crate) mod build;
+mod cut;
 pub(crate) mod lower;
 pub mod probe;
 pub(crate) mod run;

@@ -12,10 +12,11 @@ use millpond_memory::Stream;
 
 use crate::operator::join::DeviceJoinExec;
 use crate::program::contract::SinkRun;
-use crate::program::extents::{Extent, SegmentRun};
+use crate::program::extent::Extent;
 use crate::program::failure::Failure;
 use crate::program::given::Given;
 use crate::program::part::Kept;
+use crate::program::segment_run::SegmentRun;
 use crate::program::texts::Made;
 
 /// Keeps the rows of a build side, and makes its table from them.
@@ -57,7 +58,7 @@ impl SinkRun for MarkRun {
             let input = launch.input(&from);
             let made = segment.run.made(&piece.spec, &input, stream)?;
             let input = Input { arena: made.as_ref().map(Made::view), ..input };
-            prepared.pipeline.mark(input, &marks, built.rows_bound(), stream)?;
+            prepared.pipelines.last.mark(input, &marks, built.rows_bound(), stream)?;
             segment.run.context.tally.launches.fetch_add(1, Ordering::Relaxed);
             Ok(())
         }

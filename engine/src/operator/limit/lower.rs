@@ -2,7 +2,8 @@
 
 use crate::operator::limit::run::LimitRun;
 use crate::program::contract::{Sink, SinkRun};
-use crate::program::lower::{LoweredSink, SegmentLowering};
+use crate::program::lower::SegmentLowering;
+use crate::program::piece::LoweredSink;
 use crate::reason::Reason;
 
 /// Sink of dense columns, without the first `skip` rows, and with at most `fetch` others.

@@ -20,11 +20,12 @@ use millpond_memory::Stream;
 
 use crate::operator::limit::lower::LimitSink;
 use crate::program::contract::SinkRun;
-use crate::program::extents::{Extent, SegmentRun};
+use crate::program::extent::Extent;
 use crate::program::failure::Failure;
 use crate::program::movers::{Mover, Moves};
 use crate::program::part::{Kept, Part};
 use crate::program::run::Run;
+use crate::program::segment_run::SegmentRun;
 
 /// Counts the rows of parts, one part after the other.
 pub(crate) struct LimitRun {

@@ -6,7 +6,8 @@ use crate::column::DictionaryId;
 use crate::operator::sort::run::SortRun;
 use crate::operator::sort::top::{self, Best};
 use crate::program::contract::{Sink, SinkRun};
-use crate::program::lower::{LoweredSink, SegmentLowering};
+use crate::program::lower::SegmentLowering;
+use crate::program::piece::LoweredSink;
 use crate::reason::Reason;
 
 use std::sync::Arc;

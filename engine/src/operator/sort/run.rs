@@ -28,13 +28,14 @@ use crate::expr::{Lookup, LookupKind, LookupTable};
 use crate::operator::sort::lower::{LoweredSort, SortedBy};
 use crate::operator::sort::top::Search;
 use crate::program::contract::SinkRun;
-use crate::program::extents::{Extent, SegmentRun};
+use crate::program::extent::Extent;
 use crate::program::failure::Failure;
 use crate::program::given::Given;
-use crate::program::lower::LoweredSegment;
 use crate::program::movers::{Mover, Moves};
 use crate::program::part::{Kept, Part};
+use crate::program::piece::LoweredSegment;
 use crate::program::run::Run;
+use crate::program::segment_run::SegmentRun;
 
 /// Factor on the number of wanted rows: a part with more rows is cut.
 const WORTH_CUTTING: u64 = 2;

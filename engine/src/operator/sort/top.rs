@@ -30,10 +30,11 @@ use crate::expr::{LookupTable, Lowering};
 use crate::operator::sort::lower::SortedBy;
 use crate::operator::sort::run::{SortRun, first_rows};
 use crate::program::answers::{Question, rows_of_each};
-use crate::program::extents::{Extent, ExtentRest, SegmentRun};
+use crate::program::extent::{Extent, ExtentRest};
 use crate::program::failure::{Failure, control_words, flagged};
 use crate::program::part::{Kept, Part};
 use crate::program::run::Run;
+use crate::program::segment_run::SegmentRun;
 use crate::program::texts::Made;
 
 /// Maximum rows of an input that is written whole.

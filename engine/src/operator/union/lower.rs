@@ -11,8 +11,9 @@ use datafusion::physical_expr::expressions::Column;
 use crate::column::{ColumnInfo, DictionaryId, Form};
 use crate::expr::{Dictionaries, Dictionary, Lowering, Value};
 use crate::program::contract::{Sink, SinkRun};
-use crate::program::lower::{LoweredSink, SegmentLowering};
+use crate::program::lower::SegmentLowering;
 use crate::program::materialise::KeepRows;
+use crate::program::piece::LoweredSink;
 use crate::reason::Reason;
 
 /// The columns of a union, from the columns of its inputs.

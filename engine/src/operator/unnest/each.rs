@@ -23,10 +23,11 @@ use crate::column::ColumnInfo;
 use crate::expr::builtin::is_own_scalar;
 use crate::expr::{Lowering, Scope, Value, refused};
 use crate::program::contract::{Sink, SinkRun};
-use crate::program::extents::Extent;
+use crate::program::extent::Extent;
 use crate::program::failure::Failure;
-use crate::program::lower::{LoweredSink, SegmentLowering};
+use crate::program::lower::SegmentLowering;
 use crate::program::part::Kept;
+use crate::program::piece::LoweredSink;
 use crate::reason::Reason;
 
 /// Maximum items of a list: longer lists stay on the CPU, since each item is a launch.

@@ -34,7 +34,8 @@ use crate::expr::{
 };
 use crate::placement::walk::Placing;
 use crate::program::contract::{Stage, never_alone};
-use crate::program::lower::{Cut, PieceBuilder, SegmentLowering, number_column};
+use crate::program::lower::{PieceBuilder, SegmentLowering, number_column};
+use crate::program::piece::Cut;
 use crate::reason::Reason;
 
 /// Mapping of an UNNEST's input columns to its output.
@@ -369,10 +370,7 @@ impl Flat {
             let data_type = value.as_ref().map_or(DataType::Null, |value| value.data_type.clone());
             values.push((name.to_string(), value, data_type));
         }
-        let at = vec![None; columns.len()];
-        let (marks, build_marks, recount) = (None, None, None);
-        let cut = Cut { rows: piece, columns, at, start: counts, counts, marks, build_marks, recount, expands: true };
-        Ok((cut, next, Scope::new(values)))
+        Ok((Cut::new(piece, columns, counts), next, Scope::new(values)))
     }
 }
 

@@ -12,7 +12,8 @@ use crate::expr::{Lowering, Scope, unsupported};
 use crate::operator::unnest::found::{Found, HitField, Items};
 use crate::operator::unnest::run::HitsRun;
 use crate::program::contract::{Sink, SinkRun};
-use crate::program::lower::{LoweredSink, SegmentLowering};
+use crate::program::lower::SegmentLowering;
+use crate::program::piece::LoweredSink;
 use crate::reason::Reason;
 
 /// The name of an item that is no structure.

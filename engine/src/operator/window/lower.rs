@@ -30,7 +30,8 @@ use crate::operator::window::percentile::LoweredPercentile;
 use crate::operator::window::run::WindowRun;
 use crate::operator::window::texts::LoweredText;
 use crate::program::contract::{Sink, SinkRun};
-use crate::program::lower::{LoweredSink, SegmentLowering};
+use crate::program::lower::SegmentLowering;
+use crate::program::piece::LoweredSink;
 use crate::reason::Reason;
 
 /// Maximum digits of a decimal for AVG: the scaled sum of all rows that a window takes stays within 128 bits.

@@ -29,10 +29,11 @@ use crate::operator::window::distinct::Once;
 use crate::operator::window::lower::{LoweredFrame, LoweredFunction, LoweredKey, LoweredWindow, Work};
 use crate::operator::window::percentile::KeptMatrix;
 use crate::program::contract::SinkRun;
-use crate::program::extents::{Extent, SegmentRun};
+use crate::program::extent::Extent;
 use crate::program::failure::Failure;
 use crate::program::given::Given;
 use crate::program::part::{Kept, Part};
+use crate::program::segment_run::SegmentRun;
 
 /// The rows of a window, in parts until all rows are kept.
 pub(crate) struct WindowRun;

@@ -48,7 +48,7 @@ impl Sending {
     ) -> Result<Sent, Failure> {
         let rows = decoding.rows as u64;
         let prepared = self.segment.ready(rows).await?;
-        self.segment.check_bounds(&prepared)?;
+        self.segment.check_bounds(prepared)?;
         let specs = prepared.shape.lowered.first().spec.columns.iter().map(|spec| {
             let low = spec.ty.range.filter(|_| spec.has_base).and_then(|range| i64::try_from(range.low).ok());
             (*spec, low.unwrap_or(0))

@@ -32,8 +32,8 @@ use crate::parquet::{
     Undecoded, Unit, Units, Worth,
 };
 use crate::profile::{self, step};
-use crate::program::extents::SegmentRun;
 use crate::program::failure::Failure;
+use crate::program::segment_run::SegmentRun;
 use crate::source::codes::Codes;
 use crate::source::extent::Sending;
 use crate::source::parquet::device::Sent;

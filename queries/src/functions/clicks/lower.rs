@@ -24,11 +24,13 @@ use millpond::kernels::tune;
 use millpond::memory::Stream;
 use millpond::operator::sort::SortedBy;
 use millpond::program::contract::{Sink, SinkRun, Stage, never_alone};
-use millpond::program::extents::{Extent, SegmentRun};
+use millpond::program::extent::Extent;
 use millpond::program::failure::Failure;
 use millpond::program::given::Given;
-use millpond::program::lower::{Cut, LoweredSink, PieceBuilder, SegmentLowering, number_column};
+use millpond::program::lower::{PieceBuilder, SegmentLowering, number_column};
 use millpond::program::part::Kept;
+use millpond::program::piece::{Cut, LoweredSink};
+use millpond::program::segment_run::SegmentRun;
 use millpond::reason::Reason;
 
 use super::super::Function;
@@ -214,10 +216,7 @@ impl Stage for ClicksStage {
             let (rows, dictionaries) = open.close(SinkSpec::Materialise { outputs });
             let mut next = PieceBuilder::new(&columns, false, true, dictionaries);
             let scope = self.expanded(&mut next.lowering, &kept.columns)?;
-            let (marks, build_marks, recount) = (None, None, None);
-            let at = vec![None; columns.len()];
-            let cut = Cut { rows, columns, at, start: 0, counts: 1, marks, build_marks, recount, expands: true };
-            Ok((cut, next, scope))
+            Ok((Cut::new(rows, columns, 1), next, scope))
         })
     }
 

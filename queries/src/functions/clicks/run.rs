@@ -17,10 +17,10 @@ use millpond::kernels::sort::SortKey;
 use millpond::memory::{DeviceView, Reservation, Stream};
 use millpond::operator::sort::order_rows;
 use millpond::program::answers::{Question, rows_of_each};
-use millpond::program::extents::SegmentRun;
 use millpond::program::failure::Failure;
 use millpond::program::given::{Given, LookedUp};
 use millpond::program::part::{Kept, Part};
+use millpond::program::segment_run::SegmentRun;
 
 use std::sync::atomic::Ordering;
 

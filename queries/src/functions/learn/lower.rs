@@ -18,7 +18,8 @@ use millpond::datafusion::physical_expr::expressions::{CastExpr, Column};
 use millpond::datafusion::physical_plan::ExecutionPlan;
 use millpond::expr::{Lowering, Scope};
 use millpond::kernels::codegen::ir::{Literal, NodeId, Repr, Ty};
-use millpond::program::lower::{LoweredSink, SegmentLowering};
+use millpond::program::lower::SegmentLowering;
+use millpond::program::piece::LoweredSink;
 use millpond::reason::Reason;
 
 use crate::functions::{Function, KMeansOutput, LogisticOutput, RelationExec};

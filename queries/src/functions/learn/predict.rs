@@ -18,11 +18,13 @@ use millpond::kernels::codegen::ir::Physical;
 use millpond::kernels::learn as kernels;
 use millpond::memory::Stream;
 use millpond::program::contract::{Sink, SinkRun};
-use millpond::program::extents::{Extent, SegmentRun};
+use millpond::program::extent::Extent;
 use millpond::program::failure::Failure;
 use millpond::program::given::Given;
-use millpond::program::lower::{LoweredSink, SegmentLowering};
+use millpond::program::lower::SegmentLowering;
 use millpond::program::part::{Kept, Part};
+use millpond::program::piece::LoweredSink;
+use millpond::program::segment_run::SegmentRun;
 use millpond::reason::Reason;
 
 use super::lower::Written;

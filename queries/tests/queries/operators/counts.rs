@@ -40,11 +40,13 @@ use millpond::kernels::pipeline::{ExtentInput, ExtentRows, Input};
 use millpond::memory::Stream;
 use millpond::placement::Placing;
 use millpond::program::contract::{Cut, Sink, SinkRun};
-use millpond::program::extents::{Extent, SegmentRun};
+use millpond::program::extent::Extent;
 use millpond::program::failure::Failure;
 use millpond::program::given::Given;
-use millpond::program::lower::{LoweredSink, SegmentLowering};
+use millpond::program::lower::SegmentLowering;
 use millpond::program::part::{Kept, Part};
+use millpond::program::piece::LoweredSink;
+use millpond::program::segment_run::SegmentRun;
 use millpond::program::segments::{Open, Origin, Segments};
 use millpond::reason::Reason;
 
