@@ -16,8 +16,8 @@ use millpond_memory::{ByteSize, Strategy};
 use serde::Serialize;
 
 use crate::contract::Operators;
-use crate::placement::judged::Judged;
 use crate::placement::{plan_reasons, reasons_of};
+use crate::program::judged::Judged;
 use crate::reason::Reason;
 use crate::result::node::DownloadExec;
 use crate::source::parquet::DeviceScanExec;

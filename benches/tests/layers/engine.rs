@@ -105,7 +105,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 ];
 
 /// What is so all the same: from where, to where (beginnings of paths), and why.
-const EXCEPTIONS: [(&str, &str, &str); 11] = [
+const EXCEPTIONS: [(&str, &str, &str); 9] = [
     ("column/dictionary.rs", "program/failure.rs", "so does adding to a dictionary that is shared"),
     ("column/interner.rs", "program/failure.rs", "interning ends a run in words of the run"),
     ("operator/mod.rs", "source/parquet/mod.rs", "the registry lists scans, too: they become the sources of a program"),
@@ -114,8 +114,6 @@ const EXCEPTIONS: [(&str, &str, &str); 11] = [
         "source/upload/mod.rs",
         "the registry lists uploads, too: they become the sources of a program",
     ),
-    ("program/", "result/results.rs", "a run holds what of its result has come"),
-    ("result/node.rs", "placement/judged.rs", "the border keeps what placing its plan took, for the report"),
     ("result/node.rs", "source/parquet/mod.rs", "a border for another run has scans for another run"),
     ("result/node.rs", "source/upload/mod.rs", "a border for another run has uploads for another run"),
     ("result/takeover.rs", "source/reset.rs", "the CPU reads its inputs anew"),

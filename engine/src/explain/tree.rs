@@ -21,7 +21,7 @@ use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
 
 use crate::contract::Operators;
 use crate::placement::fallback::FallbackExec;
-use crate::placement::judged::Judged;
+use crate::program::judged::Judged;
 use crate::reason::Reason;
 use crate::result::node::DownloadExec;
 use crate::source::parquet::DeviceScanExec;

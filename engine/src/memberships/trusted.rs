@@ -9,7 +9,9 @@ use datafusion::common::{Column, DFSchema, DFSchemaRef, ExprSchema};
 use datafusion::error::Result;
 use datafusion::logical_expr::logical_plan::{FetchType, SkipType};
 use datafusion::logical_expr::utils::{merge_schema, split_conjunction};
-use datafusion::logical_expr::{Distinct, EmptyRelation, Expr, ExprSchemable, Filter, JoinType, LogicalPlan, Operator};
+use datafusion::logical_expr::{
+    Aggregate, Distinct, EmptyRelation, Expr, ExprSchemable, Filter, JoinType, LogicalPlan, Operator,
+};
 use datafusion::optimizer::decorrelate_predicate_subquery::DecorrelatePredicateSubquery;
 use datafusion::optimizer::{OptimizerContext, OptimizerRule};
 
@@ -256,23 +258,7 @@ fn trace(plan: &LogicalPlan, asked: Asked) -> Result<Option<Trace>> {
             Ok(Some(trace))
         }
         LogicalPlan::Projection(projection) => {
-            let Some(trace) = trace(&projection.input, asked)? else { return Ok(None) };
-            let passes = |expression: &Expr| match trace.is_scalar {
-                true => is_column(&expression.clone().unalias()),
-                false => true,
-            };
-            let is_own = |expression: &Expr| {
-                let (relation, name) = expression.qualified_name();
-                // A cast has the same name as its column.
-                if !matches!(expression, Expr::Column(_)) {
-                    let is_named = |column: &Column| column.name == name || column.flat_name() == name;
-                    return !trace.columns.iter().any(is_named);
-                }
-                let of_name: Vec<_> = trace.columns.iter().filter(|column| column.name == name).collect();
-                of_name.is_empty() || of_name.iter().any(|own| own.relation == relation)
-            };
-            let is_right = projection.expr.iter().all(|expression| passes(expression) && is_own(expression));
-            Ok(Some(trace).filter(|_| is_right))
+            Ok(trace(&projection.input, asked)?.filter(|trace| keeps_columns(trace, &projection.expr)))
         }
         LogicalPlan::SubqueryAlias(alias) => {
             let Some(mut trace) = trace(&alias.input, asked)? else { return Ok(None) };
@@ -302,26 +288,10 @@ fn trace(plan: &LogicalPlan, asked: Asked) -> Result<Option<Trace>> {
             trace.is_scalar |= other.is_scalar;
             Ok(Some(trace).filter(|trace| !trace.is_scalar))
         }
-        LogicalPlan::Aggregate(aggregate) => {
-            let Some(mut trace) = trace(&aggregate.input, asked)? else { return Ok(None) };
-            let is_set = aggregate.group_expr.iter().any(|group| matches!(group, Expr::GroupingSet(_)));
-            if is_set || trace.is_scalar || (trace.any_other && !aggregate.aggr_expr.is_empty()) {
-                return Ok(None);
-            }
-            if aggregate.group_expr.is_empty() {
-                if asked != Asked::True || !are_null_for_no_rows(&aggregate.aggr_expr, &aggregate.schema)? {
-                    return Ok(None);
-                }
-                trace.is_scalar = true;
-            }
-            // Groups and aggregates must be the columns themselves or have other names.
-            let is_right = aggregate.group_expr.iter().chain(&aggregate.aggr_expr).all(|expression| {
-                let (_, name) = expression.qualified_name();
-                let named = trace.columns.iter().any(|column| column.name == name);
-                !named || matches!(expression, Expr::Column(column) if trace.columns.contains(column))
-            });
-            Ok(Some(trace).filter(|_| is_right))
-        }
+        LogicalPlan::Aggregate(aggregate) => match trace(&aggregate.input, asked)? {
+            Some(trace) => trace_groups(trace, aggregate, asked),
+            None => Ok(None),
+        },
         LogicalPlan::Distinct(Distinct::All(input)) => trace(input, asked),
         LogicalPlan::Limit(limit) => {
             let keeps = matches!(limit.get_skip_type()?, SkipType::Literal(0))
@@ -333,6 +303,46 @@ fn trace(plan: &LogicalPlan, asked: Asked) -> Result<Option<Trace>> {
         }
         _ => Ok(None),
     }
+}
+
+/// True if a projection to these expressions keeps the trace's columns under their names.
+fn keeps_columns(trace: &Trace, expressions: &[Expr]) -> bool {
+    let passes = |expression: &Expr| match trace.is_scalar {
+        true => is_column(&expression.clone().unalias()),
+        false => true,
+    };
+    let is_own = |expression: &Expr| {
+        let (relation, name) = expression.qualified_name();
+        // A cast has the same name as its column.
+        if !matches!(expression, Expr::Column(_)) {
+            let is_named = |column: &Column| column.name == name || column.flat_name() == name;
+            return !trace.columns.iter().any(is_named);
+        }
+        let of_name: Vec<_> = trace.columns.iter().filter(|column| column.name == name).collect();
+        of_name.is_empty() || of_name.iter().any(|own| own.relation == relation)
+    };
+    expressions.iter().all(|expression| passes(expression) && is_own(expression))
+}
+
+/// The trace above an aggregation of rows with this trace.
+fn trace_groups(mut trace: Trace, aggregate: &Aggregate, asked: Asked) -> Result<Option<Trace>> {
+    let is_set = aggregate.group_expr.iter().any(|group| matches!(group, Expr::GroupingSet(_)));
+    if is_set || trace.is_scalar || (trace.any_other && !aggregate.aggr_expr.is_empty()) {
+        return Ok(None);
+    }
+    if aggregate.group_expr.is_empty() {
+        if asked != Asked::True || !are_null_for_no_rows(&aggregate.aggr_expr, &aggregate.schema)? {
+            return Ok(None);
+        }
+        trace.is_scalar = true;
+    }
+    // Groups and aggregates must be the columns themselves or have other names.
+    let is_right = aggregate.group_expr.iter().chain(&aggregate.aggr_expr).all(|expression| {
+        let (_, name) = expression.qualified_name();
+        let named = trace.columns.iter().any(|column| column.name == name);
+        !named || matches!(expression, Expr::Column(column) if trace.columns.contains(column))
+    });
+    Ok(Some(trace).filter(|_| is_right))
 }
 
 /// True for `column = outer`: a group with one value of the column belongs to one outer row.

@@ -12,7 +12,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
-use crate::placement::judged::Judged;
+use crate::program::judged::Judged;
 use crate::reason::Reason;
 
 /// Passes its input through, and carries the reasons why it stayed on the CPU.

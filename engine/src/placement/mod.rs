@@ -15,7 +15,6 @@ mod bridge;
 mod check;
 pub mod fallback;
 mod fence;
-pub(crate) mod judged;
 pub(crate) mod simplify;
 mod statistics;
 pub(crate) mod walk;
@@ -34,9 +33,9 @@ use crate::device::Engine;
 use crate::error::EngineError;
 use crate::options::{DeviceChoice, Fallback, MillpondOptions};
 use crate::placement::fallback::FallbackExec;
-use crate::placement::judged::Judged;
 use crate::placement::statistics::PlanStatistics;
 use crate::profile::step::PLACE;
+use crate::program::judged::Judged;
 use crate::reason::Reason;
 
 pub(crate) use crate::placement::bridge::for_the_next_run;

@@ -14,7 +14,7 @@ use datafusion::common::Statistics;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
-use crate::placement::judged::Judged;
+use crate::program::judged::Judged;
 
 /// Statistics of the nodes of one plan.
 pub(super) struct PlanStatistics<'a> {

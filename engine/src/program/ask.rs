@@ -66,7 +66,7 @@ impl Run {
 
     /// Answers of earlier runs, if this attempt may reuse them.
     fn answers(&self) -> Option<&Answers> {
-        let answers = &self.prepared.answers;
+        let answers = self.prepared.answers();
         (self.results.asked.holds && !answers.change()).then_some(answers)
     }
 

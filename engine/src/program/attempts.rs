@@ -24,10 +24,10 @@ use crate::program::given::Given;
 use crate::program::keep::Keeps;
 use crate::program::part::Kept;
 use crate::program::prepared::{Lessons, Prepared, Split};
+use crate::program::results::Output;
 use crate::program::run::Run;
 use crate::program::schedule::Schedule;
 use crate::program::segments::Program;
-use crate::result::results::Output;
 use crate::subqueries::Subqueries;
 
 /// Program that a border node runs, and its state for later runs.
@@ -155,7 +155,7 @@ impl Attempts<'_> {
         match ended {
             // A wrong assumption can cause any failure.
             Err(failure) if attempt.results.asked.has_assumed() && nothing_left && is_ours(&failure) => {
-                attempt.prepared.answers.forget();
+                attempt.prepared.answers().forget();
                 lessons.asks = true;
             }
             Err(Failure::Ranges) if !lessons.wide && nothing_left => lessons.wide = true,

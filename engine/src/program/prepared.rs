@@ -100,14 +100,19 @@ pub struct Prepared {
     /// Lessons that it was prepared with.
     pub lessons: Lessons,
     stamps: Vec<u64>,
+    memory: Arc<PlanMemory>,
+}
+
+/// Everything that runs of a plan keep for later runs; see `docs/plan-memory.md`.
+struct PlanMemory {
     /// Dictionaries with the values that runs have met, and lookup results for these.
-    tables: Arc<Mutex<Tables>>,
+    tables: Mutex<Tables>,
     /// The latest shapes of each segment, with their compiled pipelines; the latest first.
-    shapes: Arc<Mutex<HashMap<usize, Vec<Arc<Shape>>>>>,
+    shapes: Mutex<HashMap<usize, Vec<Arc<Shape>>>>,
     /// Answers that runs have read back from the device.
-    pub answers: Arc<Answers>,
+    answers: Answers,
     /// Pipelines that move rows between segments.
-    pub movers: Arc<Movers>,
+    movers: Movers,
 }
 
 /// Number of shapes kept of a segment: one that was guessed before its facts were known, and the right one.
@@ -186,10 +191,12 @@ impl Prepared {
             key_codes,
             lessons: lessons.clone(),
             stamps: stamps(opened),
-            tables: Arc::new(Mutex::new(Tables::new(definitions, dictionaries))),
-            shapes: Arc::default(),
-            answers: Arc::default(),
-            movers: Arc::default(),
+            memory: Arc::new(PlanMemory {
+                tables: Mutex::new(Tables::new(definitions, dictionaries)),
+                shapes: Mutex::default(),
+                answers: Answers::default(),
+                movers: Movers::default(),
+            }),
         })
     }
 
@@ -206,6 +213,16 @@ impl Prepared {
     /// The preparation with lessons that change no plan; see [`Lessons::plan_as`].
     pub fn with_lessons(&self, lessons: &Lessons) -> Self {
         Self { lessons: lessons.clone(), ..self.clone() }
+    }
+
+    /// Answers that runs have read back from the device.
+    pub fn answers(&self) -> &Answers {
+        &self.memory.answers
+    }
+
+    /// Pipelines that move rows between segments.
+    pub fn movers(&self) -> &Movers {
+        &self.memory.movers
     }
 
     /// The shape of a segment with these facts, if one is kept.
@@ -233,7 +250,7 @@ impl Prepared {
     }
 
     fn shapes(&self) -> MutexGuard<'_, HashMap<usize, Vec<Arc<Shape>>>> {
-        self.shapes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory.shapes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// True if earlier runs' answers hold for later ones: columns stay, and a run processes all of them at once.
@@ -244,7 +261,7 @@ impl Prepared {
 
     /// The tables that its runs share, unless another thread holds their lock.
     pub fn tables_now(&self) -> Option<MutexGuard<'_, Tables>> {
-        match self.tables.try_lock() {
+        match self.memory.tables.try_lock() {
             Ok(tables) => Some(tables),
             Err(TryLockError::Poisoned(tables)) => Some(tables.into_inner()),
             Err(TryLockError::WouldBlock) => None,
@@ -253,7 +270,7 @@ impl Prepared {
 
     /// The tables that its runs share.
     pub fn tables(&self) -> MutexGuard<'_, Tables> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -26,9 +26,9 @@ use crate::program::kept_ptx::{self, Generated};
 use crate::program::movers::Mover;
 use crate::program::piece::Piece;
 use crate::program::prepared::{Lessons, Prepared};
+use crate::program::results::{Output, Results};
 use crate::program::tables::{HostTable, RunTables};
 use crate::program::texts::{self, Made, Reached};
-use crate::result::results::{Output, Results};
 use crate::workers::off_workers;
 
 /// One attempt at running a program.
@@ -142,7 +142,7 @@ impl Run {
         mover: Mover,
         spec: impl FnOnce() -> Result<PipelineSpec, Failure>,
     ) -> Result<Arc<Pipeline>, Failure> {
-        self.prepared.movers.pipeline(mover, &self.context, spec)
+        self.prepared.movers().pipeline(mover, &self.context, spec)
     }
 
     /// Number of passes over a segment's input, one for each part of its keys.

@@ -1,7 +1,4 @@
-//! Results: the border node, the download of rows to Arrow, and the fallback to the CPU.
+//! Results: the border node, and the fallback to the CPU. The download of rows to Arrow belongs to a run.
 
-pub(crate) mod download;
-pub(crate) mod lists;
 pub mod node;
-pub mod results;
 pub(crate) mod takeover;

@@ -22,8 +22,8 @@ use crate::profile;
 use crate::program::attempts::{self, Runs};
 use crate::program::counts::Tally;
 use crate::program::failure::{Failure, Trouble};
+use crate::program::results::Output;
 use crate::result::node::DownloadExec;
-use crate::result::results::Output;
 use crate::source::reset::ready_again;
 
 /// Number of batches queued between the run and its consumer.

@@ -3,7 +3,7 @@
 //!   rows by (keys, ORDER BY)      a 9 │ a 4 │ a 1 │ b 7 │ b 2
 //!   groups                        a: first row 0, 3 rows          b: first row 3, 2 rows
 //!   nth_value(x, 2)               x[0 + 1] = 4                    x[3 + 1] = 2
-//!   array_agg(x)                  rows 0 to 2 of x                rows 3 and 4, for the host (result/lists.rs)
+//!   array_agg(x)                  rows 0 to 2 of x                rows 3 and 4, for the host (program/lists.rs)
 //!   string_agg(x, '-')            of the text -9-4-1-7-2 the bytes 1 to 6, and 7 to 10
 //!
 //! NULL    counts for nth_value and array_agg, unless they ignore it; string_agg skips it. Without a row there is no

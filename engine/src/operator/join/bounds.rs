@@ -40,76 +40,74 @@ pub(crate) struct Measured {
     pub range: Option<(i128, i128)>,
 }
 
-impl Run {
-    /// True if the filter of `join` is to be filled in.
-    pub fn tells_scans(&self, build: usize, join: &DeviceJoinExec) -> bool {
-        // If NULL equals NULL, a filter would drop the NULLs; a filter from one part of the keys would drop the rows of
-        // the others.
-        let holds = !join.nulls_equal() && self.parts(build) == 1;
-        join.filter_of_scans().is_some() && holds && self.feeds()
-    }
+/// True if the filter of `join` is to be filled in.
+pub(crate) fn pushes_bounds(run: &Run, build: usize, join: &DeviceJoinExec) -> bool {
+    // If NULL equals NULL, a filter would drop the NULLs; a filter from one part of the keys would drop the rows of
+    // the others.
+    let holds = !join.nulls_equal() && run.parts(build) == 1;
+    join.filter_of_scans().is_some() && holds && run.feeds()
+}
 
-    /// Fills in the filter of `join` from the bounds of its build side's keys; `None` if that side has no rows.
-    pub(crate) fn tell_scans(&self, join: &DeviceJoinExec, measured: Option<&[Measured]>) -> Result<(), Failure> {
-        let Some(filter) = join.filter_of_scans() else { return Ok(()) };
-        let condition = match measured {
-            None => Some(lit(false)),
-            Some(measured) => condition(join, measured)?,
+/// Fills in the filter of `join` from the bounds of its build side's keys; `None` if that side has no rows.
+pub(crate) fn push_bounds(join: &DeviceJoinExec, measured: Option<&[Measured]>) -> Result<(), Failure> {
+    let Some(filter) = join.filter_of_scans() else { return Ok(()) };
+    let condition = match measured {
+        None => Some(lit(false)),
+        Some(measured) => condition(join, measured)?,
+    };
+    if let Some(condition) = condition {
+        filter.update(condition)?;
+    }
+    filter.mark_complete();
+    Ok(())
+}
+
+/// The bounds of a build side's keys that are columns of integers or codes.
+pub(crate) async fn measure(
+    run: &Run,
+    join: &DeviceJoinExec,
+    columns: &[ColumnInfo],
+    part: &Part,
+    stream: &Stream,
+) -> Result<Vec<Measured>, Failure> {
+    let mut measured = Vec::new();
+    let mut places = Vec::new();
+    for (key, (build, _)) in join.on().iter().enumerate() {
+        let Some(index) = build.downcast_ref::<Column>().map(Column::index) else { continue };
+        let (Some(info), Some(column)) = (columns.get(index), part.column(index)) else { continue };
+        let plain = match info.form {
+            Form::Plain(ty) if ty.repr.is_integer() => true,
+            Form::Codes(..) => false,
+            _ => continue,
         };
-        if let Some(condition) = condition {
-            filter.update(condition)?;
-        }
-        filter.mark_complete();
-        Ok(())
+        places.push(index);
+        let data_type = info.data_type.clone();
+        measured.push(Measured { key, physical: column.physical, data_type, plain, range: None });
     }
-
-    /// The bounds of a build side's keys that are columns of integers or codes.
-    pub(crate) async fn measure(
-        &self,
-        join: &DeviceJoinExec,
-        columns: &[ColumnInfo],
-        part: &Part,
-        stream: &Stream,
-    ) -> Result<Vec<Measured>, Failure> {
-        let mut measured = Vec::new();
-        let mut places = Vec::new();
-        for (key, (build, _)) in join.on().iter().enumerate() {
-            let Some(index) = build.downcast_ref::<Column>().map(Column::index) else { continue };
-            let (Some(info), Some(column)) = (columns.get(index), part.column(index)) else { continue };
-            let plain = match info.form {
-                Form::Plain(ty) if ty.repr.is_integer() => true,
-                Form::Codes(..) => false,
-                _ => continue,
-            };
-            places.push(index);
-            let data_type = info.data_type.clone();
-            measured.push(Measured { key, physical: column.physical, data_type, plain, range: None });
-        }
-        if measured.is_empty() {
-            return Ok(measured);
-        }
-        // One allocation: a result for each key, and the scratch space of the reduction.
-        let each = RESULT_BYTES as usize;
-        let results = (each * measured.len()).next_multiple_of(256);
-        let bytes = results + SCRATCH_BYTES as usize;
-        let (buffer, _promise) = self.context.memory.take(bytes, &self.context.tags.joins, stream)?;
-        let scratch = buffer.view(results..bytes)?;
-        let rows = Rows::try_from(&part.as_extent()?.rows)?;
-        for (at, (index, one)) in places.iter().zip(&measured).enumerate() {
-            let Some(column) = part.input(*index)? else { continue };
-            let out = buffer.view(at * each..(at + 1) * each)?;
-            let validity = column.validity.as_ref();
-            reduce(&self.context.engine.images, &column.values, one.physical, validity, &rows, &out, &scratch, stream)?;
-        }
-        let results = buffer.view(0..each * measured.len())?.download_vec(stream, &self.context.engine.pinned)?.await?;
-        for (one, bytes) in measured.iter_mut().zip(results.chunks(each)) {
-            let Some(Reduction { count, min, max, .. }) = Reduction::from_bytes(bytes) else {
-                return Err(EngineError::internal("a reduction has fewer bytes than it must").into());
-            };
-            one.range = (count > 0).then_some((min, max));
-        }
-        Ok(measured)
+    if measured.is_empty() {
+        return Ok(measured);
     }
+    // One allocation: a result for each key, and the scratch space of the reduction.
+    let each = RESULT_BYTES as usize;
+    let results = (each * measured.len()).next_multiple_of(256);
+    let bytes = results + SCRATCH_BYTES as usize;
+    let (buffer, _promise) = run.context.memory.take(bytes, &run.context.tags.joins, stream)?;
+    let scratch = buffer.view(results..bytes)?;
+    let rows = Rows::try_from(&part.as_extent()?.rows)?;
+    for (at, (index, one)) in places.iter().zip(&measured).enumerate() {
+        let Some(column) = part.input(*index)? else { continue };
+        let out = buffer.view(at * each..(at + 1) * each)?;
+        let validity = column.validity.as_ref();
+        reduce(&run.context.engine.images, &column.values, one.physical, validity, &rows, &out, &scratch, stream)?;
+    }
+    let results = buffer.view(0..each * measured.len())?.download_vec(stream, &run.context.engine.pinned)?.await?;
+    for (one, bytes) in measured.iter_mut().zip(results.chunks(each)) {
+        let Some(Reduction { count, min, max, .. }) = Reduction::from_bytes(bytes) else {
+            return Err(EngineError::internal("a reduction has fewer bytes than it must").into());
+        };
+        one.range = (count > 0).then_some((min, max));
+    }
+    Ok(measured)
 }
 
 /// Condition that every matching key of the probe side satisfies.

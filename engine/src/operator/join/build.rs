@@ -23,9 +23,9 @@ use millpond_memory::{DeviceBuffer, DeviceView, Reservation, Stream};
 use crate::column::ColumnInfo;
 use crate::error::EngineError;
 use crate::expr::{LookupKind, LookupTable};
-use crate::operator::join::DeviceJoinExec;
 use crate::operator::join::lower::{TableRoom, lower_table, table_spec};
 use crate::operator::join::probe::Asked;
+use crate::operator::join::{DeviceJoinExec, bounds};
 use crate::program::answers::Thing;
 use crate::program::build_side::{Build, BuildForm, KeyForm};
 use crate::program::failure::{Failure, flagged};
@@ -76,61 +76,59 @@ struct Building<'a> {
     stream: &'a Stream,
 }
 
-impl Run {
-    /// Builds the table of segment `index` from its result.
-    pub async fn build(
-        &self,
-        index: usize,
-        join: &DeviceJoinExec,
-        given: Given,
-        stream: &Stream,
-    ) -> Result<Build, Failure> {
-        let mut parts = Vec::with_capacity(given.parts.len());
-        for part in given.parts {
-            parts.push(part.on_device(stream)?);
-        }
-        let rows = self.count_rows_of(index, &mut parts, stream).await?;
-        parts.retain(|part| part.rows_bound() > 0);
-        let part = if parts.is_empty() { None } else { Some(self.joined(parts, true, stream)?) };
-        let columns = given.columns.as_slice();
-        let building = Building { run: self, index, join, columns, part: part.as_ref(), rows, stream };
-        let known = self.known::<KnownTable>(index).filter(|table| table.rows == rows && table.columns == columns);
-        let mut filled = None;
-        if let Some(table) = &known {
-            filled = building.fill_as(table)?;
-        }
-        let (known, filled) = match (known, filled) {
-            (Some(known), Some(filled)) => (known, filled),
-            _ => {
-                let (table, filled) = building.make().await?;
-                let table = Arc::new(table);
-                self.keep_known(index, Arc::clone(&table) as Thing);
-                (table, filled)
-            }
-        };
-        let Filled { table, layout, leaders, facts, promise } = filled;
-        let mut promises = vec![promise];
-        let mut spec = known.plan.spec.clone();
-        spec.lists &= facts.has_duplicates;
-        let mut lists = None;
-        if let Some((leaders, _promise)) = leaders.filter(|_| spec.lists) {
-            let (rows, promise) = self.context.memory.take(layout.lists_bytes(), &self.context.tags.joins, stream)?;
-            promises.push(promise);
-            list_rows(&self.context.engine.images, &layout, leaders.as_view(), rows.as_view(), stream)?;
-            lists = Some(rows.as_view().clone());
-        }
-        let form = BuildForm {
-            build: index,
-            columns: given.columns,
-            table: spec,
-            keys: known.forms.clone(),
-            has_duplicates: facts.has_duplicates,
-            has_null_keys: facts.has_null_keys,
-            is_empty: rows == 0,
-        };
-        let table = (table.as_view().clone(), layout);
-        Build::new(&self.context, part, rows, table, lists, promises, form)
+/// Builds the table of segment `index` from its result.
+pub async fn build(
+    run: &Run,
+    index: usize,
+    join: &DeviceJoinExec,
+    given: Given,
+    stream: &Stream,
+) -> Result<Build, Failure> {
+    let mut parts = Vec::with_capacity(given.parts.len());
+    for part in given.parts {
+        parts.push(part.on_device(stream)?);
     }
+    let rows = run.count_rows_of(index, &mut parts, stream).await?;
+    parts.retain(|part| part.rows_bound() > 0);
+    let part = if parts.is_empty() { None } else { Some(run.joined(parts, true, stream)?) };
+    let columns = given.columns.as_slice();
+    let building = Building { run, index, join, columns, part: part.as_ref(), rows, stream };
+    let known = run.known::<KnownTable>(index).filter(|table| table.rows == rows && table.columns == columns);
+    let mut filled = None;
+    if let Some(table) = &known {
+        filled = building.fill_as(table)?;
+    }
+    let (known, filled) = match (known, filled) {
+        (Some(known), Some(filled)) => (known, filled),
+        _ => {
+            let (table, filled) = building.make().await?;
+            let table = Arc::new(table);
+            run.keep_known(index, Arc::clone(&table) as Thing);
+            (table, filled)
+        }
+    };
+    let Filled { table, layout, leaders, facts, promise } = filled;
+    let mut promises = vec![promise];
+    let mut spec = known.plan.spec.clone();
+    spec.lists &= facts.has_duplicates;
+    let mut lists = None;
+    if let Some((leaders, _promise)) = leaders.filter(|_| spec.lists) {
+        let (rows, promise) = run.context.memory.take(layout.lists_bytes(), &run.context.tags.joins, stream)?;
+        promises.push(promise);
+        list_rows(&run.context.engine.images, &layout, leaders.as_view(), rows.as_view(), stream)?;
+        lists = Some(rows.as_view().clone());
+    }
+    let form = BuildForm {
+        build: index,
+        columns: given.columns,
+        table: spec,
+        keys: known.forms.clone(),
+        has_duplicates: facts.has_duplicates,
+        has_null_keys: facts.has_null_keys,
+        is_empty: rows == 0,
+    };
+    let table = (table.as_view().clone(), layout);
+    Build::new(&run.context, part, rows, table, lists, promises, form)
 }
 
 impl Building<'_> {
@@ -145,16 +143,16 @@ impl Building<'_> {
         }
         let mut keys: Vec<Ty> = forms.iter().map(|form| form.ty).collect();
         let most = (run.context.engine.pool.limit().as_u64() / 16).min(2 << 30);
-        let room = Some(TableRoom { rows, most, probe_bytes: run.probe_bytes(index) });
+        let room = Some(TableRoom { rows, most, probe_bytes: probe_bytes(run, index) });
         let mut asked = Asked::by(join, run.prepared.payload.contains(&index));
         let mut spec = table_spec(join, &keys, asked, room);
-        let tells_scans = run.tells_scans(index, join);
+        let pushes_bounds = bounds::pushes_bounds(run, index, join);
         let is_addressable = keys.iter().all(|key| key.repr.is_integer() || key.repr == Repr::Bool);
         let mut measured = vec![];
         if let Some(part) = part
-            && (tells_scans || spec.kind == TableKind::Hash && is_addressable)
+            && (pushes_bounds || spec.kind == TableKind::Hash && is_addressable)
         {
-            measured = run.measure(join, columns, part, stream).await?;
+            measured = bounds::measure(run, join, columns, part, stream).await?;
             for one in measured.iter().filter(|one| forms[one.key].is_own()) {
                 let (low, high) = one.range.unwrap_or((0, 0));
                 let known = keys[one.key].range;
@@ -165,8 +163,8 @@ impl Building<'_> {
             }
             spec = table_spec(join, &keys, asked, room);
         }
-        if tells_scans {
-            run.tell_scans(join, part.is_some().then_some(&measured))?;
+        if pushes_bounds {
+            bounds::push_bounds(join, part.is_some().then_some(&measured))?;
         }
         let (mut plan, mut filled) = self.fill(&forms, spec).await?;
         if filled.facts.has_duplicates && asked.lists && plan.spec.kind == TableKind::Bitmap {
@@ -290,21 +288,19 @@ fn facts_words(control: &[u8]) -> Result<Vec<u64>, Failure> {
     Ok(words_of(TableLayout::facts(control)?))
 }
 
-impl Run {
-    /// Bytes of the columns that are fed to the segments that probe `build`, as far as statistics know their rows.
-    fn probe_bytes(&self, build: usize) -> u64 {
-        let of = |source: usize| {
-            let facts = &self.prepared.sources[source];
-            let read = facts.columns.iter().zip(&self.prepared.used[source]).filter(|(_, used)| **used);
-            let widths = read.map(|(column, _)| u64::from(column_spec(column, true).physical.width()));
-            facts.rows.saturating_mul(widths.sum())
-        };
-        let fed = self.users(build).filter_map(|user| match &self.prepared.program.segments[user].origin {
-            Origin::Source(source) => Some(of(*source)),
-            _ => None,
-        });
-        fed.sum()
-    }
+/// Bytes of the columns that are fed to the segments that probe `build`, as far as statistics know their rows.
+fn probe_bytes(run: &Run, build: usize) -> u64 {
+    let of = |source: usize| {
+        let facts = &run.prepared.sources[source];
+        let read = facts.columns.iter().zip(&run.prepared.used[source]).filter(|(_, used)| **used);
+        let widths = read.map(|(column, _)| u64::from(column_spec(column, true).physical.width()));
+        facts.rows.saturating_mul(widths.sum())
+    };
+    let fed = run.users(build).filter_map(|user| match &run.prepared.program.segments[user].origin {
+        Origin::Source(source) => Some(of(*source)),
+        _ => None,
+    });
+    fed.sum()
 }
 
 /// An extent without rows, whose columns have an address.

@@ -211,12 +211,35 @@ fn cut<'d>(
     join: &DeviceJoinExec,
     build: &BuildForm,
 ) -> Result<(Cut, PieceBuilder<'d>, Scope, Option<NodeId>), Reason> {
-    let kind = join.kind();
-    let on_pairs = join.residual().is_some();
-    let keeps_unmatched = matches!(kind, JoinKind::Outer | JoinKind::Full);
-    let e = |e| refused(&e);
+    let (mut columns, nodes) = rows_with_matches(&mut open, scope, join, build)?;
+    let counts = columns.len() - 1;
+    let (rows, dictionaries) = open.close(SinkSpec::Materialise { outputs: nodes });
+    let (details, beside, dictionaries) = beside(&mut columns, join, build, dictionaries)?;
+    let mut next = PieceBuilder::new(&columns, false, details.expands, dictionaries);
+    let (scope, build_row) = behind(&mut next, details.start, join, build)?;
+    let cut = Cut { beside, details: Arc::new(details), ..Cut::new(rows, columns, counts) };
+    Ok((cut, next, scope, build_row))
+}
 
-    // The rows, with their matches.
+/// True if rows without a match are kept.
+fn keeps_unmatched(kind: JoinKind) -> bool {
+    matches!(kind, JoinKind::Outer | JoinKind::Full)
+}
+
+/// True if each row leaves at most once, whatever the number of its matches.
+fn keeps_rows(kind: JoinKind) -> bool {
+    matches!(kind, JoinKind::Semi | JoinKind::Anti | JoinKind::Mark)
+}
+
+/// The rows of a piece, as columns and nodes; the last two are the start and the count of a row's matches.
+fn rows_with_matches(
+    open: &mut PieceBuilder<'_>,
+    scope: &Scope,
+    join: &DeviceJoinExec,
+    build: &BuildForm,
+) -> Result<(Vec<ColumnInfo>, Vec<NodeId>), Reason> {
+    let kind = join.kind();
+    let e = |e| refused(&e);
     let matches = open.lowering.matches(scope, join, build)?;
     let list = open.lowering.graph.present(matches.list);
     let count = open.lowering.graph.match_count(list).map_err(e)?;
@@ -226,14 +249,13 @@ fn cut<'d>(
         open.filters.push(matches.found);
         (open.lowering.graph.match_start(list).map_err(e)?, count)
     } else {
-        let without = i128::from(keeps_unmatched && !on_pairs);
+        let without = i128::from(keeps_unmatched(kind) && join.residual().is_none());
         let g = &mut open.lowering.graph;
         let without = g.integer(without, Repr::U32);
         let start = g.match_start(matches.list).map_err(e)?;
         (start, g.case(vec![(matches.found, count)], Some(without)).map_err(e)?)
     };
-    let mut columns = Vec::new();
-    let mut nodes = Vec::new();
+    let (mut columns, mut nodes) = (Vec::new(), Vec::new());
     for (name, value) in scope.columns() {
         match value {
             Ok(value) => {
@@ -248,33 +270,44 @@ fn cut<'d>(
             }
         }
     }
-    let width = columns.len();
-    let (starts, counts) = (width, width + 1);
-    columns.push(number_column("start of matches", open.lowering.graph.ty(start)));
-    columns.push(number_column("count of matches", open.lowering.graph.ty(count)));
+    columns.push(number_column(START, open.lowering.graph.ty(start)));
+    columns.push(number_column(COUNT, open.lowering.graph.ty(count)));
     nodes.extend([start, count]);
-    let (rows, mut dictionaries) = open.close(SinkSpec::Materialise { outputs: nodes });
+    Ok((columns, nodes))
+}
 
-    // Over pairs: which rows have one, and with which rows of the build side.
-    let mut beside = vec![];
-    let mut marks = None;
-    let pairs_decide = keeps_unmatched || matches!(kind, JoinKind::Semi | JoinKind::Anti | JoinKind::Mark);
-    if on_pairs && pairs_decide {
+/// Names of the columns of a row's matches.
+const START: &str = "start of matches";
+const COUNT: &str = "count of matches";
+
+/// The pieces that the join launches itself, over rows with their matches or over pairs, and their meaning. A recount
+/// changes the types of start and count.
+fn beside<'d>(
+    columns: &mut [ColumnInfo],
+    join: &DeviceJoinExec,
+    build: &BuildForm,
+    mut dictionaries: &'d mut Dictionaries,
+) -> Result<(MatchCut, Vec<Piece>, &'d mut Dictionaries), Reason> {
+    let (kind, width) = (join.kind(), columns.len() - 2);
+    let (starts, counts) = (width, width + 1);
+    let on_pairs = join.residual().is_some();
+    let e = |e| refused(&e);
+    let mut pieces = vec![];
+    let (mut marks, mut build_marks, mut recount) = (None, None, None);
+    if on_pairs && (keeps_unmatched(kind) || keeps_rows(kind)) {
         let (piece, given) =
-            over_pairs(&columns, width, join, build, dictionaries, |lowering, _| Ok(lowering.graph.source_row()))?;
-        (marks, dictionaries) = (Some(beside.len()), given);
-        beside.push(piece);
+            over_pairs(columns, width, join, build, dictionaries, |lowering, _| Ok(lowering.graph.source_row()))?;
+        (marks, dictionaries) = (Some(pieces.len()), given);
+        pieces.push(piece);
     }
-    let mut build_marks = None;
     if kind.keeps_build_rows() {
-        let (piece, given) = over_pairs(&columns, width, join, build, dictionaries, |_, row| Ok(row))?;
-        (build_marks, dictionaries) = (Some((beside.len(), build.build)), given);
-        beside.push(piece);
+        let (piece, given) = over_pairs(columns, width, join, build, dictionaries, |_, row| Ok(row))?;
+        (build_marks, dictionaries) = (Some((pieces.len(), build.build)), given);
+        pieces.push(piece);
     }
     // A row without a pair becomes one row, with NULL for the build side.
-    let mut recount = None;
-    if on_pairs && keeps_unmatched {
-        let mut over = PieceBuilder::new(&columns, false, false, dictionaries);
+    if on_pairs && keeps_unmatched(kind) {
+        let mut over = PieceBuilder::new(columns, false, false, dictionaries);
         let own = over.lowering.scope();
         let has_pair = marked(&mut over.lowering)?;
         let (start, count) = (own.column(starts)?.node, own.column(counts)?.node);
@@ -284,36 +317,28 @@ fn cut<'d>(
         let count = g.case(vec![(has_pair, count)], Some(one)).map_err(e)?;
         let types = (g.ty(start), g.ty(count));
         let (piece, given) = over.close(SinkSpec::Materialise { outputs: vec![start, count] });
-        (recount, dictionaries) = (Some(beside.len()), given);
-        beside.push(piece);
-        columns[starts] = number_column("start of matches", types.0);
-        columns[counts] = number_column("count of matches", types.1);
+        (recount, dictionaries) = (Some(pieces.len()), given);
+        pieces.push(piece);
+        columns[starts] = number_column(START, types.0);
+        columns[counts] = number_column(COUNT, types.1);
     }
+    let cut = MatchCut { start: starts, marks, build_marks, recount, expands: !keeps_rows(kind) };
+    Ok((cut, pieces, dictionaries))
+}
 
-    // The piece after the cut.
-    let expands = !matches!(kind, JoinKind::Semi | JoinKind::Anti | JoinKind::Mark);
-    let mut build_row = None;
-    let mut next = PieceBuilder::new(&columns, false, expands, dictionaries);
+/// Begins the piece behind the cut: the join's output, and for expanded rows the build row. `starts` is the column of
+/// the start of matches, behind those of the probe side.
+fn behind(
+    next: &mut PieceBuilder<'_>,
+    starts: usize,
+    join: &DeviceJoinExec,
+    build: &BuildForm,
+) -> Result<(Scope, Option<NodeId>), Reason> {
+    let kind = join.kind();
+    let e = |e| refused(&e);
     let own = next.lowering.scope();
-    let before = first_columns(&own, width);
-    let scope = if expands {
-        let start = own.column(starts)?.node;
-        let row = next.lowering.listed_row(start, build)?;
-        build_row = Some(row);
-        if let Some(holds) = next.lowering.residual(&before, join, build, row)? {
-            let g = &mut next.lowering.graph;
-            let filter = match keeps_unmatched {
-                true => {
-                    let holds = g.test(Test::IsTrue, holds).map_err(e)?;
-                    let unmatched = g.test(Test::IsNull, start).map_err(e)?;
-                    g.or(unmatched, holds).map_err(e)?
-                }
-                false => holds,
-            };
-            next.filters.push(filter);
-        }
-        next.lowering.joined(&before, join, build, Some(row), None)?
-    } else {
+    let before = first_columns(&own, starts);
+    if keeps_rows(kind) {
         let has_pair = marked(&mut next.lowering)?;
         match kind {
             JoinKind::Semi => next.filters.push(has_pair),
@@ -323,11 +348,23 @@ fn cut<'d>(
             }
             _ => {}
         }
-        next.lowering.joined(&before, join, build, None, Some(has_pair))?
-    };
-    let details = MatchCut { start: starts, marks, build_marks, recount, expands };
-    let cut = Cut { beside, details: Arc::new(details), ..Cut::new(rows, columns, counts) };
-    Ok((cut, next, scope, build_row))
+        return Ok((next.lowering.joined(&before, join, build, None, Some(has_pair))?, None));
+    }
+    let start = own.column(starts)?.node;
+    let row = next.lowering.listed_row(start, build)?;
+    if let Some(holds) = next.lowering.residual(&before, join, build, row)? {
+        let g = &mut next.lowering.graph;
+        let filter = match keeps_unmatched(kind) {
+            true => {
+                let holds = g.test(Test::IsTrue, holds).map_err(e)?;
+                let unmatched = g.test(Test::IsNull, start).map_err(e)?;
+                g.or(unmatched, holds).map_err(e)?
+            }
+            false => holds,
+        };
+        next.filters.push(filter);
+    }
+    Ok((next.lowering.joined(&before, join, build, Some(row), None)?, Some(row)))
 }
 
 /// A piece over the pairs that satisfy the residual condition. It marks the row that `row` returns for the number of

@@ -11,6 +11,7 @@ use millpond_kernels::pipeline::Input;
 use millpond_memory::Stream;
 
 use crate::operator::join::DeviceJoinExec;
+use crate::operator::join::build::build;
 use crate::program::contract::SinkRun;
 use crate::program::extent::Extent;
 use crate::program::failure::Failure;
@@ -35,7 +36,7 @@ impl SinkRun for BuildRun {
     ) -> BoxFuture<'a, Result<Given, Failure>> {
         async move {
             let given = segment.given(parts)?;
-            let built = segment.run.build(segment.index, &self.0, given, stream).await?;
+            let built = build(&segment.run, segment.index, &self.0, given, stream).await?;
             Ok(Given::built(built))
         }
         .boxed()

@@ -6,6 +6,7 @@
 //! Texts    are packed on the device first: one wait for the numbers of rows and bytes, and one for the data.
 //! Waits    for the copies.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{ArrayRef, AsArray};
@@ -14,6 +15,7 @@ use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use millpond_kernels::abi;
 use millpond_kernels::codegen::ir::Physical;
 use millpond_kernels::layout::OutputLayout;
+use millpond_kernels::pipeline::ExtentRows;
 use millpond_kernels::text::{self, Working};
 use millpond_memory::{DeviceBuffer, DeviceView, HostKind, MemoryError, Reservation, Stream, recorder};
 
@@ -22,9 +24,9 @@ use crate::column::layout::read_array;
 use crate::error::EngineError;
 use crate::profile::step::DOWNLOAD;
 use crate::program::failure::{Failure, control_words, flagged};
+use crate::program::lists::{ItemsOf, put_together};
 use crate::program::part::{Part, SMALL_RESULT_BYTES};
 use crate::program::run::Run;
-use crate::result::lists::{ItemsOf, put_together};
 
 /// Divisor of the pinned memory limit; a larger result is downloaded in pieces.
 const PINNED_SHARE: usize = 4;
@@ -39,6 +41,33 @@ struct Packed {
     dense: Option<DeviceBuffer>,
     bytes: usize,
     _promises: Vec<Reservation>,
+}
+
+/// Regions of device memory on their way to the host, one after the other.
+#[derive(Default)]
+struct Regions {
+    /// Each with its first byte on the host.
+    views: Vec<(DeviceView, usize)>,
+    end: usize,
+}
+
+impl Regions {
+    /// Adds `bytes` bytes from `start` of a buffer; returns their range on the host.
+    fn add(&mut self, buffer: &DeviceView, start: usize, bytes: usize) -> Result<Range<usize>, Failure> {
+        let at = self.end;
+        if bytes > 0 {
+            self.views.push((buffer.view(start..start + bytes)?, at));
+            self.end += bytes.next_multiple_of(64);
+        }
+        Ok(at..at + bytes)
+    }
+}
+
+/// Ranges of a column's bytes on the host. For texts, `values` are the ends of the rows, and `texts` their bytes.
+struct HostColumn {
+    values: Range<usize>,
+    texts: Option<Range<usize>>,
+    validity: Option<Range<usize>>,
 }
 
 /// Requested form of a part.
@@ -93,56 +122,58 @@ impl Run {
             true => fetch(&part.buffer).await?,
             false => fetch(&part.buffer.view(OutputLayout::CONTROL)?).await?,
         };
-        let (error, rows) = control_words(&first.read()?)?;
-        flagged(error)?;
-        if rows > layout.rows_upper_bound {
-            return Err(Failure::trouble(format!(
-                "the device says {rows} rows of at most {}",
-                layout.rows_upper_bound
-            )));
-        }
-        let rows = wanted.of(rows, self);
+        let rows = wanted.of(rows_of(&first.read()?, part)?, self);
         if small {
             let bytes = first.read()?;
             return self.batch(part, wanted, rows, |range| bytes.get(range).unwrap_or(&[]));
         }
         // While waiting for pinned memory, none is held.
         drop(first);
-        // Copies only the bytes of the rows, region by region, into one pinned buffer.
-        let mut pieces: Vec<(usize, usize, usize)> = Vec::new();
-        let mut end = 0;
-        let mut piece = |start: usize, bytes: usize| {
-            pieces.push((start, bytes, end));
-            end += bytes.next_multiple_of(64);
+        // Copies only the bytes of the rows, region by region.
+        let (mut regions, mut ranges) = (Regions::default(), Vec::new());
+        let mut add = |start: usize, bytes: usize| -> Result<(), Failure> {
+            ranges.push((start, regions.add(&part.buffer, start, bytes)?));
+            Ok(())
         };
         for column in (0..part.outputs.len()).filter_map(|index| part.column(index)) {
-            piece(column.values.start, column.physical.value_bytes(rows as u64) as usize);
+            add(column.values.start, column.physical.value_bytes(rows as u64) as usize)?;
             if let Some(validity) = &column.validity {
-                piece(validity.start, rows.div_ceil(8));
+                add(validity.start, rows.div_ceil(8))?;
             }
         }
         let batch = |bytes: &[u8]| {
             self.batch(part, wanted, rows, |range| {
-                let at = pieces.iter().find(|(start, ..)| *start == range.start).map_or(0, |(_, _, at)| *at);
+                let at = ranges.iter().find(|(start, _)| *start == range.start).map_or(0, |(_, at)| at.start);
                 bytes.get(at..at + range.len()).unwrap_or(&[])
             })
         };
-        if self.is_in_pieces(end) {
-            let mut bytes = vec![0; end];
-            for (start, len, at) in &pieces {
-                let view = part.buffer.view(*start..start + len)?;
-                self.copy_in_pieces(&view, &mut bytes[*at..at + len], stream, feeding).await?;
+        self.fetch(&regions, stream, feeding, batch).await
+    }
+
+    /// Copies regions into one pinned buffer, or piece by piece if they exceed their share of pinned memory; returns the
+    /// result of `read` over their bytes.
+    async fn fetch<T>(
+        &self,
+        regions: &Regions,
+        stream: &Stream,
+        feeding: bool,
+        read: impl FnOnce(&[u8]) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        if self.is_in_pieces(regions.end) {
+            let mut bytes = vec![0; regions.end];
+            for (view, at) in &regions.views {
+                self.copy_in_pieces(view, &mut bytes[*at..at + view.len()], stream, feeding).await?;
             }
-            return batch(&bytes);
+            return read(&bytes);
         }
-        let mut staging = pinned.take(HostKind::Download, end).await?;
-        for (start, bytes, at) in pieces.iter().filter(|(_, bytes, _)| *bytes > 0) {
-            staging.enqueue_to_host(*at..at + bytes, &part.buffer.view(*start..start + bytes)?, stream)?;
+        let mut staging = self.context.engine.pinned.take(HostKind::Download, regions.end).await?;
+        for (view, at) in &regions.views {
+            staging.enqueue_to_host(*at..at + view.len(), view, stream)?;
         }
         let pending = staging.idle()?;
         let staging = if feeding { pending.feeding().await? } else { pending.await? };
         let bytes = staging.read()?;
-        batch(&bytes)
+        read(&bytes)
     }
 
     /// Maximum bytes that are downloaded at once.
@@ -180,13 +211,12 @@ impl Run {
         part: &Part,
         wanted: &Wanted,
         rows: usize,
-        bytes: impl Fn(std::ops::Range<usize>) -> &'b [u8],
+        bytes: impl Fn(Range<usize>) -> &'b [u8],
     ) -> Result<RecordBatch, Failure> {
         let schema = Arc::clone(&wanted.schema);
         let mut arrays: Vec<ArrayRef> = Vec::with_capacity(part.outputs.len());
         for (index, column) in part.outputs.iter().enumerate() {
-            let layout =
-                part.column(index).ok_or_else(|| EngineError::internal("every column of a result is there"))?;
+            let layout = part.column(index).ok_or_else(no_column)?;
             let values = layout.values.start..layout.values.start + layout.physical.value_bytes(rows as u64) as usize;
             let validity = layout.validity.as_ref().map(|range| bytes(range.start..range.start + rows.div_ceil(8)));
             let data_type = schema.field(arrays.len()).data_type();
@@ -224,139 +254,130 @@ impl Run {
         stream: &Stream,
         feeding: bool,
     ) -> Result<RecordBatch, Failure> {
-        let (engine, layout) = (&self.context.engine, &part.layout);
         let stream = &stream.with_scope(&self.context.tags.output);
         let extent = part.as_extent()?;
-        let mut packed = Vec::new();
+        let mut texts = self.measure_texts(part, &extent.rows, stream)?;
+        let rows = wanted.of(self.sizes(part, &mut texts, stream, feeding).await?, self);
+        self.pack(&mut texts, rows, &extent.rows, stream)?;
+        let (mut regions, mut columns) = (Regions::default(), Vec::with_capacity(part.outputs.len()));
         for index in 0..part.outputs.len() {
-            let Some(column) = part.column(index).filter(|column| column.physical == Physical::View) else { continue };
-            let views = part.buffer.view(column.values.clone())?;
-            let place = Working::new(extent.rows.upper_bound());
-            let (working, promise) = self.context.memory.take(place.bytes(), &self.context.tags.output, stream)?;
-            text::dense_ends(&engine.images, &views, &extent.rows, working.as_view(), stream)?;
-            packed.push(Packed {
-                column: index,
-                views,
-                place,
-                working,
-                dense: None,
-                bytes: 0,
-                _promises: vec![promise],
-            });
-        }
-        // Copies the number of rows, and the number of bytes of each text column.
-        let control = abi::CONTROL_BYTES as usize;
-        let mut staging = engine.pinned.take(HostKind::Download, control * (packed.len() + 1)).await?;
-        staging.enqueue_to_host(0..control, &part.buffer.view(OutputLayout::CONTROL)?, stream)?;
-        for (place, column) in (1..).zip(&packed) {
-            let from = column.working.view(Working::CONTROL)?;
-            staging.enqueue_to_host(control * place..control * (place + 1), &from, stream)?;
-        }
-        let pending = staging.idle()?;
-        let staging = if feeding { pending.feeding().await? } else { pending.await? };
-        let rows = {
-            let words = staging.read()?;
-            let (error, rows) = control_words(&words[..control])?;
-            flagged(error)?;
-            if rows > layout.rows_upper_bound {
-                let bound = layout.rows_upper_bound;
-                return Err(Failure::trouble(format!("the device says {rows} rows of at most {bound}")));
-            }
-            for (place, column) in (1..).zip(&mut packed) {
-                column.bytes = control_words(&words[control * place..][..control])?.1 as usize;
-            }
-            wanted.of(rows, self)
-        };
-        drop(staging);
-
-        let reached = self.reached.all();
-        for column in &mut packed {
-            if rows == 0 || column.bytes == 0 {
-                continue;
-            }
-            let (dense, promise) = self.context.memory.take(column.bytes, &self.context.tags.output, stream)?;
-            column._promises.push(promise);
-            let (views, working) = (&column.views, column.working.as_view());
-            text::pack(&engine.images, views, &reached, &extent.rows, working, dense.as_view(), stream)?;
-            column.dense = Some(dense);
-        }
-        // Copies the regions into one pinned buffer.
-        let mut pieces: Vec<(DeviceView, usize)> = Vec::new();
-        let mut end = 0;
-        let mut piece = |view: DeviceView| {
-            let at = end;
-            end += view.len().next_multiple_of(64);
-            let range = at..at + view.len();
-            pieces.push((view, at));
-            range
-        };
-        let mut places = Vec::with_capacity(part.outputs.len());
-        for index in 0..part.outputs.len() {
-            let column =
-                part.column(index).ok_or_else(|| EngineError::internal("every column of a result is there"))?;
-            let mut take = |buffer: &DeviceView, start: usize, bytes: usize| match bytes {
-                0 => Ok(0..0),
-                bytes => buffer.view(start..start + bytes).map(&mut piece),
-            };
-            let validity = match &column.validity {
-                Some(validity) => Some(take(&part.buffer, validity.start, rows.div_ceil(8))?),
-                None => None,
-            };
-            let (values, bytes) = match packed.iter().find(|packed| packed.column == index) {
+            let column = part.column(index).ok_or_else(no_column)?;
+            let validity = column.validity.as_ref();
+            let validity =
+                validity.map(|range| regions.add(&part.buffer, range.start, rows.div_ceil(8))).transpose()?;
+            let (values, bytes) = match texts.iter().find(|text| text.column == index) {
                 Some(text) => {
-                    let ends = take(text.working.as_view(), text.place.ends().start, rows * 8)?;
+                    let ends = regions.add(text.working.as_view(), text.place.ends().start, rows * 8)?;
                     let bytes = match &text.dense {
-                        Some(dense) => take(dense.as_view(), 0, text.bytes)?,
+                        Some(dense) => regions.add(dense.as_view(), 0, text.bytes)?,
                         None => 0..0,
                     };
                     (ends, Some(bytes))
                 }
                 None => {
                     let bytes = column.physical.value_bytes(rows as u64) as usize;
-                    (take(&part.buffer, column.values.start, bytes)?, None)
+                    (regions.add(&part.buffer, column.values.start, bytes)?, None)
                 }
             };
-            places.push((values, bytes, validity));
+            columns.push(HostColumn { values, texts: bytes, validity });
         }
-        let (copied, staging, read);
-        let bytes_read: &[u8] = if self.is_in_pieces(end) {
-            let mut bytes = vec![0; end];
-            for (view, at) in &pieces {
-                self.copy_in_pieces(view, &mut bytes[*at..at + view.len()], stream, feeding).await?;
-            }
-            copied = bytes;
-            &copied
-        } else {
-            let mut taken = engine.pinned.take(HostKind::Download, end).await?;
-            for (view, at) in &pieces {
-                taken.enqueue_to_host(*at..at + view.len(), view, stream)?;
-            }
-            let pending = taken.idle()?;
-            staging = if feeding { pending.feeding().await? } else { pending.await? };
-            read = staging.read()?;
-            &read
-        };
+        self.fetch(&regions, stream, feeding, |bytes| self.text_batch(part, wanted, rows, &columns, bytes)).await
+    }
+
+    /// Starts to compute the positions of each text column's rows once they are dense.
+    fn measure_texts(&self, part: &Part, rows: &ExtentRows, stream: &Stream) -> Result<Vec<Packed>, Failure> {
+        let context = &self.context;
+        let mut packed = Vec::new();
+        for index in 0..part.outputs.len() {
+            let Some(column) = part.column(index).filter(|column| column.physical == Physical::View) else { continue };
+            let views = part.buffer.view(column.values.clone())?;
+            let place = Working::new(rows.upper_bound());
+            let (working, promise) = context.memory.take(place.bytes(), &context.tags.output, stream)?;
+            text::dense_ends(&context.engine.images, &views, rows, working.as_view(), stream)?;
+            let _promises = vec![promise];
+            packed.push(Packed { column: index, views, place, working, dense: None, bytes: 0, _promises });
+        }
+        Ok(packed)
+    }
+
+    /// Reads back the number of rows, and the number of bytes of each text column.
+    async fn sizes(&self, part: &Part, texts: &mut [Packed], stream: &Stream, feeding: bool) -> Result<u64, Failure> {
+        let control = abi::CONTROL_BYTES as usize;
+        let mut staging = self.context.engine.pinned.take(HostKind::Download, control * (texts.len() + 1)).await?;
+        staging.enqueue_to_host(0..control, &part.buffer.view(OutputLayout::CONTROL)?, stream)?;
+        for (place, column) in (1..).zip(&*texts) {
+            let from = column.working.view(Working::CONTROL)?;
+            staging.enqueue_to_host(control * place..control * (place + 1), &from, stream)?;
+        }
+        let pending = staging.idle()?;
+        let staging = if feeding { pending.feeding().await? } else { pending.await? };
+        let words = staging.read()?;
+        let rows = rows_of(&words[..control], part)?;
+        for (place, column) in (1..).zip(texts) {
+            column.bytes = control_words(&words[control * place..][..control])?.1 as usize;
+        }
+        Ok(rows)
+    }
+
+    /// Starts to pack the texts of the rows into dense bytes.
+    fn pack(&self, texts: &mut [Packed], rows: usize, of: &ExtentRows, stream: &Stream) -> Result<(), Failure> {
+        let (context, reached) = (&self.context, self.reached.all());
+        for column in texts.iter_mut().filter(|column| rows > 0 && column.bytes > 0) {
+            let (dense, promise) = context.memory.take(column.bytes, &context.tags.output, stream)?;
+            column._promises.push(promise);
+            let (views, working) = (&column.views, column.working.as_view());
+            text::pack(&context.engine.images, views, &reached, of, working, dense.as_view(), stream)?;
+            column.dense = Some(dense);
+        }
+        Ok(())
+    }
+
+    /// Batch of a part with texts, from the downloaded bytes of `rows` rows.
+    fn text_batch(
+        &self,
+        part: &Part,
+        wanted: &Wanted,
+        rows: usize,
+        columns: &[HostColumn],
+        read: &[u8],
+    ) -> Result<RecordBatch, Failure> {
         let schema = Arc::clone(&wanted.schema);
-        let mut arrays: Vec<ArrayRef> = Vec::with_capacity(places.len());
-        for (index, (values, bytes, validity)) in places.into_iter().enumerate() {
+        let mut arrays: Vec<ArrayRef> = Vec::with_capacity(columns.len());
+        for (index, column) in columns.iter().enumerate() {
             let data_type = schema.field(index).data_type();
-            let validity = validity.map(|range| &bytes_read[range]);
-            arrays.push(match bytes {
+            let (values, validity) = (&read[column.values.clone()], column.validity.clone().map(|range| &read[range]));
+            arrays.push(match &column.texts {
                 Some(bytes) => {
                     // Rows that are no longer wanted have their bytes after those of the others.
-                    let ends = &bytes_read[values];
-                    let last = ends.last_chunk::<8>().map_or(0, |end| u64::from_le_bytes(*end) as usize);
-                    let bytes = bytes_read[bytes].get(..last).unwrap_or(&[]);
-                    crate::column::text::read(data_type, rows, ends, bytes, validity)?
+                    let last = values.last_chunk::<8>().map_or(0, |end| u64::from_le_bytes(*end) as usize);
+                    let bytes = read[bytes.clone()].get(..last).unwrap_or(&[]);
+                    crate::column::text::read(data_type, rows, values, bytes, validity)?
                 }
                 None => {
                     let physical = part.column(index).map_or(Physical::Bit, |column| column.physical);
-                    let of = (&part.outputs[index].form, physical);
-                    self.array(data_type, of, wanted, (rows, &bytes_read[values], validity))?
+                    self.array(data_type, (&part.outputs[index].form, physical), wanted, (rows, values, validity))?
                 }
             });
         }
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         Ok(RecordBatch::try_new_with_options(schema, arrays, &options)?)
     }
+}
+
+/// Row count of a part's control block.
+///
+/// # Errors
+/// The error that the block holds, or a count beyond the part's upper bound.
+fn rows_of(control: &[u8], part: &Part) -> Result<u64, Failure> {
+    let (error, rows) = control_words(control)?;
+    flagged(error)?;
+    let bound = part.layout.rows_upper_bound;
+    if rows > bound {
+        return Err(Failure::trouble(format!("the device says {rows} rows of at most {bound}")));
+    }
+    Ok(rows)
+}
+
+fn no_column() -> EngineError {
+    EngineError::internal("every column of a result is there")
 }

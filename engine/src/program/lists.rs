@@ -26,11 +26,11 @@ use millpond_memory::Stream;
 
 use crate::column::{DictionaryId, Form};
 use crate::error::EngineError;
+use crate::program::download::Wanted;
 use crate::program::failure::Failure;
 use crate::program::part::{Kept, Part};
+use crate::program::results::Items;
 use crate::program::run::Run;
-use crate::result::download::Wanted;
-use crate::result::results::Items;
 
 /// Items that the words of a result refer to.
 pub(crate) type ItemsOf = HashMap<DictionaryId, ArrayRef>;
