@@ -27,17 +27,17 @@ use millpond_memory::Stream;
 use crate::column::dictionary::SharedDictionary;
 use crate::column::{ColumnInfo, DictionaryId};
 use crate::error::EngineError;
+use crate::error::failure::Failure;
+use crate::error::reason::Reason;
 use crate::expr::{Dictionaries, LookupTable};
 use crate::program::build_side::{BuildForm, KeyForm};
 use crate::program::context::RunContext;
 use crate::program::extents::{Extent, SegmentRun};
-use crate::program::failure::Failure;
 use crate::program::given::Given;
 use crate::program::lower::{LoweredSink, SegmentLowering};
 use crate::program::part::Kept;
 use crate::program::segments::{Open, Segments};
 use crate::program::tables::HostTable;
-use crate::reason::Reason;
 
 /// Conversion of an operator's device nodes to segments of a program.
 pub trait Cut: Debug + Send + Sync {

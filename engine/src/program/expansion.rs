@@ -9,8 +9,8 @@ use millpond_kernels::pipeline::ExtentRows;
 use millpond_kernels::scan;
 use millpond_memory::{DeviceView, Stream};
 
+use crate::error::failure::Failure;
 use crate::program::context::RunContext;
-use crate::program::failure::Failure;
 
 /// Number of rows of an expansion.
 #[derive(Debug, Clone, Copy)]

@@ -24,6 +24,8 @@ use millpond_memory::{DeviceBuffer, DeviceView, HostKind, Stream, recorder};
 
 use crate::column::{ColumnInfo, Form};
 use crate::error::EngineError;
+use crate::error::failure::Failure;
+use crate::error::reason::Reason;
 use crate::expr::{Lookup, LookupKind, LookupTable};
 use crate::options::MAX_BATCH_ROWS;
 use crate::profile::step::PREPARE;
@@ -31,7 +33,6 @@ use crate::program::answers::{Question, no_error, rows_of_each};
 use crate::program::build_side::{BuildForm, Built, KeySlice};
 use crate::program::contract::{SinkRun, TableSize};
 use crate::program::expansion::{Pairs, running_sums};
-use crate::program::failure::Failure;
 use crate::program::given::{Details, Given, LookedUp};
 use crate::program::kept_ptx::Generated;
 use crate::program::lower::{Builds, Cut, LoweredSegment, Piece, SegmentInput};
@@ -40,7 +41,6 @@ use crate::program::prepared::Compiled;
 use crate::program::run::Run;
 use crate::program::segments::Origin;
 use crate::program::texts::{Made, gives_texts};
-use crate::reason::Reason;
 
 /// Minimum number of values that a key's codes are planned for.
 const LEAST_CODES: usize = 16;

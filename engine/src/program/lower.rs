@@ -17,11 +17,11 @@ use millpond_kernels::codegen::ir::{
 };
 
 use crate::column::{ColumnInfo, DictionaryId, Form, storage};
+use crate::error::reason::Reason;
 use crate::expr::{Dictionaries, LookupTable, Lowering, Parameter, Scope};
 use crate::program::build_side::{BuildForm, KeyForm, KeySlice};
 use crate::program::given::Details;
 use crate::program::segments::{Origin, Program};
-use crate::reason::Reason;
 
 /// One kernel of a segment.
 #[derive(Debug, Clone)]

@@ -9,12 +9,12 @@
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use crate::error::failure::Failure;
+use crate::error::reason::Reason;
 use crate::program::contract::{Sink, SinkRun};
 use crate::program::extents::{Extent, SegmentRun};
-use crate::program::failure::Failure;
 use crate::program::lower::LoweredSink;
 use crate::program::lower::SegmentLowering;
-use crate::reason::Reason;
 
 /// Sink that writes dense columns.
 #[derive(Debug, Default)]

@@ -18,7 +18,6 @@ pub mod contract;
 pub mod counts;
 pub(crate) mod expansion;
 pub mod extents;
-pub mod failure;
 pub mod given;
 pub(crate) mod interning;
 pub(crate) mod keep;

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use crate::column::dictionary::SourceDictionaries;
 use crate::column::{ColumnInfo, DictionaryId};
 use crate::device::learnt::StringForm;
+use crate::error::reason::Reason;
 use crate::expr::{Dictionaries, Dictionary, LookupTable};
 use crate::program::answers::Answers;
 use crate::program::build_side::{BuildForm, KeyForm};
@@ -23,7 +24,6 @@ use crate::program::lower::{Builds, LoweredSegment, SegmentInput, WholeSegment};
 use crate::program::movers::Movers;
 use crate::program::segments::{Origin, Program};
 use crate::program::tables::Tables;
-use crate::reason::Reason;
 
 /// Work to split into smaller pieces after memory has run out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -26,7 +26,7 @@ use millpond_memory::Stream;
 
 use crate::column::{DictionaryId, Form};
 use crate::error::EngineError;
-use crate::program::failure::Failure;
+use crate::error::failure::Failure;
 use crate::program::part::{Kept, Part};
 use crate::program::run::Run;
 use crate::result::download::Wanted;

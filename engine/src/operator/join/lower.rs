@@ -15,6 +15,7 @@ use millpond_kernels::codegen::ir::{NodeId, Repr, SinkSpec, TableKind, TableSpec
 use millpond_kernels::join::TableLayout;
 
 use crate::column::{ColumnInfo, Form};
+use crate::error::reason::Reason;
 use crate::expr::{Dictionaries, LookupTable, Lowering, Scope, Value};
 use crate::operator::join::probe::{self, Asked};
 use crate::operator::join::run::{BuildRun, MarkRun};
@@ -23,7 +24,6 @@ use crate::program::build_side::{BuildForm, KeyForm};
 use crate::program::contract::{Sink, SinkRun, Stage, never_alone};
 use crate::program::lower::LoweredSink;
 use crate::program::lower::{Cut, Piece, PieceBuilder, SegmentLowering, number_column};
-use crate::reason::Reason;
 
 /// Looks up keys in the build side of segment `build`.
 #[derive(Debug)]

@@ -10,10 +10,10 @@ use futures::future::BoxFuture;
 use millpond_kernels::pipeline::Input;
 use millpond_memory::Stream;
 
+use crate::error::failure::Failure;
 use crate::operator::join::DeviceJoinExec;
 use crate::program::contract::SinkRun;
 use crate::program::extents::{Extent, SegmentRun};
-use crate::program::failure::Failure;
 use crate::program::given::Given;
 use crate::program::part::Kept;
 use crate::program::texts::Made;

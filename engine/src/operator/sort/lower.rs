@@ -3,11 +3,11 @@
 use datafusion::physical_expr::LexOrdering;
 
 use crate::column::DictionaryId;
+use crate::error::reason::Reason;
 use crate::operator::sort::run::SortRun;
 use crate::operator::sort::top::{self, Best};
 use crate::program::contract::{Sink, SinkRun};
 use crate::program::lower::{LoweredSink, SegmentLowering};
-use crate::reason::Reason;
 
 use std::sync::Arc;
 
