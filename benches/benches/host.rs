@@ -66,7 +66,7 @@ async fn set(session: &Millpond, option: &str, value: bool) {
 }
 
 async fn planned(session: &Millpond, sql: &str) -> Arc<dyn ExecutionPlan> {
-    millpond::sql::plan(session.context(), sql).await.expect("a plan")
+    millpond::session::sql::plan(session.context(), sql).await.expect("a plan")
 }
 
 /// Runs a plan whose launches are skipped. Gives its report, and how long it took.

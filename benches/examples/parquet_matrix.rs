@@ -51,7 +51,7 @@ async fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     // Its reader panics over bytes that are no text.
-    millpond::panics::note_panics();
+    millpond::error::panics::note_panics();
     let inputs = match files {
         Some(path) => Input::files(&path),
         None => Ok(cases().into_iter().skip(first).take(num_cases).map(Input::Case).collect()),

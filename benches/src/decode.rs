@@ -29,7 +29,9 @@ use millpond::datafusion::parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
 use millpond::datafusion::prelude::{DataFrame, ParquetReadOptions};
-use millpond::{Millpond, QueryReport, address, metric};
+use millpond::files::address;
+use millpond::profile::metric;
+use millpond::{Millpond, QueryReport};
 use rayon::prelude::*;
 
 /// Settings of the session that columns are measured in: every run reads the files whole.

@@ -38,69 +38,37 @@
 
 // Modules without documentation pages are for the other crates of this repository.
 #[doc(hidden)]
-pub mod address;
-#[doc(hidden)]
 pub mod column;
-pub mod contract;
-mod contradictions;
-mod definitions;
 pub mod device;
 pub mod error;
 pub mod explain;
 #[doc(hidden)]
 pub mod expr;
-mod files;
-mod levels;
-mod logical_walk;
 #[doc(hidden)]
-pub mod looks;
+pub mod files;
 mod memberships;
 mod mends;
 #[doc(hidden)]
-pub mod metric;
-mod missing;
-mod namesakes;
-#[doc(hidden)]
-pub mod node;
-mod object_stores;
-#[doc(hidden)]
 pub mod operator;
 pub mod options;
-mod overflow;
-#[doc(hidden)]
-pub mod panics;
 mod parquet;
 #[doc(hidden)]
 pub mod placement;
-mod plan_cache;
-mod planned_by;
-mod planner;
+#[doc(hidden)]
+pub mod plan;
 pub mod prelude;
 pub mod profile;
 #[doc(hidden)]
 pub mod program;
-pub mod progress;
-#[doc(hidden)]
-pub mod reason;
-pub mod report;
 #[doc(hidden)]
 pub mod result;
-mod rewrite;
-mod selftest;
 pub mod session;
-mod simplified;
 #[doc(hidden)]
 pub mod source;
 #[doc(hidden)]
-pub mod sql;
-#[doc(hidden)]
 pub mod store;
 #[doc(hidden)]
-pub mod subqueries;
-#[doc(hidden)]
 pub mod tables;
-mod template;
-mod workers;
 
 /// Compiles the examples of docs/rust.md as tests.
 #[cfg(doctest)]
@@ -115,10 +83,12 @@ pub use error::EngineError;
 pub use expr::udf::{DeviceFunction, NullHandling, UdfError};
 pub use files::standard_input_was_read_as;
 pub use millpond_memory::{Left, leave};
-pub use object_stores::ObjectStores;
 pub use options::{DeviceChoice, Fallback, IntegerOverflow, MillpondOptions};
-pub use plan_cache::PlansFound;
+pub use placement::contract;
 pub use profile::{Profile, Profiler};
-pub use report::QueryReport;
-pub use selftest::{CheckOutcome, SelftestOptions, selftest};
+pub use session::object_stores::ObjectStores;
+pub use session::plan_cache::PlansFound;
+pub use session::report::QueryReport;
+pub use session::selftest::{CheckOutcome, SelftestOptions, selftest};
 pub use session::{Created, Millpond, MillpondBuilder, PlannedStatement, QueryResult, QueryStream, WithMillpond};
+pub use session::{progress, report};

@@ -9,5 +9,5 @@ pub use millpond_memory::Strategy;
 pub use crate::device::{Engine, Opened};
 pub use crate::error::EngineError;
 pub use crate::options::{Cache, DeviceChoice, Fallback, IntegerOverflow, MillpondOptions};
-pub use crate::report::QueryReport;
+pub use crate::session::report::QueryReport;
 pub use crate::session::{Millpond, MillpondBuilder, QueryResult, QueryStream, WithMillpond};

@@ -26,10 +26,11 @@ use millpond::datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use millpond::datafusion::error::{DataFusionError, Result};
 use millpond::datafusion::parquet::file::metadata::ParquetMetaDataReader;
 use millpond::datafusion::prelude::{ParquetReadOptions, SessionConfig};
+use millpond::profile::metric;
 use millpond::source::parquet::DeviceScanExec;
 use millpond::source::upload::UploadExec;
 use millpond::store::Store;
-use millpond::{DeviceChoice, Fallback, Millpond, MillpondOptions, QueryResult, metric};
+use millpond::{DeviceChoice, Fallback, Millpond, MillpondOptions, QueryResult};
 use millpond_data::matrix::ROW_ID;
 
 use super::reading::Reading;

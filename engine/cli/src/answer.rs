@@ -384,7 +384,7 @@ fn left_out(shown: Shown, is_shell: bool) -> Option<String> {
 /// The target of a writing statement: COPY's path, or INSERT's table.
 fn written(plan: &LogicalPlan) -> Option<String> {
     match plan {
-        LogicalPlan::Copy(copy) => Some(millpond::address::path_of(&copy.output_url).display().to_string()),
+        LogicalPlan::Copy(copy) => Some(millpond::files::address::path_of(&copy.output_url).display().to_string()),
         LogicalPlan::Dml(write) => Some(write.table_name.to_string()),
         LogicalPlan::Analyze(analyze) => written(&analyze.input),
         _ => None,

@@ -124,7 +124,7 @@ impl CliError {
 
     /// The error for a panic of the command line itself.
     pub fn panicked(payload: &(dyn std::any::Any + Send)) -> Self {
-        let error = millpond::panics::panicked(payload);
+        let error = millpond::error::panics::panicked(payload);
         let millpond::EngineError::Panicked { message, .. } = &error else { return error.into() };
         // `println!` fails only by a panic.
         match message.split_once(": ") {

@@ -73,7 +73,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ! {
     let cli = parsed(arguments);
     log::to_stderr(&cli.session);
     // A panic is reported as an error with a message and an exit code; -v and RUST_BACKTRACE add details.
-    millpond::panics::note_panics();
+    millpond::error::panics::note_panics();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

@@ -18,8 +18,8 @@ use millpond::datafusion::catalog::MemTable;
 use millpond::datafusion::common::DataFusionError;
 use millpond::datafusion::error::Result as PlanResult;
 use millpond::datafusion::logical_expr::{DdlStatement, LogicalPlan};
+use millpond::error::reason::KINDS;
 use millpond::explain::{Placement, PlacementReason};
-use millpond::reason::KINDS;
 use millpond::{DeviceChoice, Millpond};
 use serde_json::{Value, json};
 
@@ -114,8 +114,8 @@ async fn qualified(session: &Millpond, statement: &Statement) -> Result<Option<P
 
 async fn placed(session: &Millpond, sql: &str) -> PlanResult<Option<Placement>> {
     let state = session.context().state();
-    let plan = millpond::sql::logical_plan(&state, sql).await?;
-    let plan = millpond::address::in_plan(plan)?;
+    let plan = millpond::session::sql::logical_plan(&state, sql).await?;
+    let plan = millpond::files::address::in_plan(plan)?;
     let query = match plan {
         LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) => {
             let placement = placement(session, &create.input).await?;
@@ -133,7 +133,7 @@ async fn placed(session: &Millpond, sql: &str) -> PlanResult<Option<Placement>> 
             return Ok(Some(placement));
         }
         plan @ (LogicalPlan::Ddl(_) | LogicalPlan::Statement(_)) => {
-            millpond::sql::run_plan(session.context(), plan).await?;
+            millpond::session::sql::run_plan(session.context(), plan).await?;
             return Ok(None);
         }
         LogicalPlan::Explain(explain) => Arc::unwrap_or_clone(explain.plan),
@@ -144,7 +144,7 @@ async fn placed(session: &Millpond, sql: &str) -> PlanResult<Option<Placement>> 
 }
 
 async fn placement(session: &Millpond, query: &LogicalPlan) -> PlanResult<Placement> {
-    let plan = millpond::sql::physical_plan(&session.context().state(), query).await?;
+    let plan = millpond::session::sql::physical_plan(&session.context().state(), query).await?;
     Ok(Placement::of(&plan, session.operators()))
 }
 

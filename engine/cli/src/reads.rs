@@ -139,7 +139,7 @@ pub fn store_function(plan: &LogicalPlan) -> Option<String> {
 
 /// The tables that a statement names; empty if it cannot be parsed.
 pub fn tables_in(session: &Millpond, sql: &str) -> Vec<TableReference> {
-    millpond::sql::names(&session.context().state(), sql).unwrap_or_default()
+    millpond::session::sql::names(&session.context().state(), sql).unwrap_or_default()
 }
 
 /// The files and folders behind a table, through views.

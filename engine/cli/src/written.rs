@@ -11,12 +11,13 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use futures::StreamExt;
+use millpond::QueryStream;
 use millpond::datafusion::arrow::array::AsArray;
 use millpond::datafusion::arrow::datatypes::UInt64Type;
 use millpond::datafusion::error::Result;
 use millpond::datafusion::logical_expr::dml::CopyTo;
 use millpond::datafusion::logical_expr::{LogicalPlan, WriteOp};
-use millpond::{QueryStream, address};
+use millpond::files::address;
 use tempfile::TempPath;
 
 use crate::error::CliError;

@@ -336,7 +336,7 @@ async fn begun(
             Some(plan) => (plan, true),
             None => {
                 let planned = session.statement(&statement.sql).await?;
-                let is_query = !millpond::sql::defines(planned.plan());
+                let is_query = !millpond::session::sql::defines(planned.plan());
                 (session.plan_statement(planned).await?, is_query)
             }
         };

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use datafusion::arrow::array::{Array, ArrayRef, UInt32Array};
 
 use crate::column::interner::Interner;
-use crate::program::failure::Failure;
+use crate::error::failure::Failure;
 
 /// Shared dictionary.
 #[derive(Debug, Clone)]

@@ -19,7 +19,7 @@ use datafusion::error::Result;
 
 use crate::column::{is_characters, is_nested, nested, packed};
 use crate::error::EngineError;
-use crate::program::failure::Failure;
+use crate::error::failure::Failure;
 
 /// An append-only dictionary.
 #[derive(Debug)]

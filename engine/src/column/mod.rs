@@ -28,7 +28,7 @@ use datafusion::error::Result;
 use millpond_kernels::codegen::ir::{Physical, Range, Repr, Ty};
 
 use crate::error::EngineError;
-use crate::reason::Reason;
+use crate::error::reason::Reason;
 
 pub use crate::column::nested::{is_nested, is_wide};
 

@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 
+use crate::error::failure::{Failure, Trouble};
+
 /// Host bytes held by one of our operators, registered in the session's memory pool.
 pub struct HostHold {
     reservation: MemoryReservation,
@@ -76,6 +78,12 @@ impl HostHold {
 #[error("out of host memory: {why}; raise the limit of the session's memory pool or lower millpond.batch_bytes")]
 pub struct HostRefusal {
     why: String,
+}
+
+impl From<HostRefusal> for Failure {
+    fn from(refusal: HostRefusal) -> Self {
+        Self::Trouble(Trouble { what: refusal.to_string(), out_of_memory: true, lost: false, sql: None })
+    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ pub mod memory;
 mod null;
 mod shared;
 mod start;
+pub(crate) mod workers;
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -34,10 +35,10 @@ use millpond_memory::{
 use crate::device::learnt::Learnt;
 use crate::device::null::NullDevice;
 use crate::device::start::{Start, StartUp};
+use crate::device::workers::off_workers;
 use crate::error::EngineError;
 use crate::options::{DeviceChoice, DeviceTimeout, MillpondOptions};
 use crate::profile::DeviceFacts;
-use crate::workers::off_workers;
 
 /// One device with its pools, shared by the queries that run on it.
 pub struct Engine {

@@ -27,12 +27,12 @@ use super::limit::{self, Reads, share};
 use super::plan::{Placement, indent, reason_lines};
 use super::text::{WIDTH, cut, glued, padded, thousands, wrapped};
 use super::tree::{Line, Side, lines};
-use crate::contract::Operators;
-use crate::metric;
+use crate::placement::contract::Operators;
+use crate::profile::metric;
 use crate::profile::{Profile, SegmentProfile, step, steps_text};
 use crate::program::segments::NodeWork;
-use crate::report::QueryReport;
 use crate::result::node::{DownloadExec, downloads};
+use crate::session::report::QueryReport;
 use crate::source::is_source;
 use crate::source::parquet::DeviceScanExec;
 

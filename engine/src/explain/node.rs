@@ -22,7 +22,7 @@ use datafusion::physical_plan::{
 use futures::TryStreamExt;
 
 use super::analyze::{Analyzed, analyzed};
-use crate::contract::Operators;
+use crate::placement::contract::Operators;
 use crate::profile;
 use crate::result::node::{DownloadExec, downloads, runs_ended};
 
@@ -67,7 +67,7 @@ impl DisplayAs for ExplainAnalyzeExec {
     }
 }
 
-crate::node::device_node!(ExplainAnalyzeExec, {
+crate::plan::node::device_node!(ExplainAnalyzeExec, {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         if partition != 0 {
             return Err(crate::EngineError::internal(format!("ExplainAnalyzeExec has no partition {partition}")).into());

@@ -25,11 +25,11 @@ use super::cost::{Source, sources};
 use super::limit;
 use super::text::{WIDTH, cut, thousands, wrapped};
 use super::tree::{Line, Side, lines};
-use crate::contract::Operators;
+use crate::error::reason::Reason;
+use crate::placement::contract::Operators;
 use crate::program::attempts::Runs;
-use crate::reason::Reason;
-use crate::report::QueryReport;
 use crate::result::node::DownloadExec;
+use crate::session::report::QueryReport;
 
 /// Operators of a physical plan by the side that would run them.
 ///

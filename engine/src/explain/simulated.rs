@@ -14,11 +14,11 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::PhysicalPlanner;
 
-use crate::contract::Operators;
 use crate::device::Engine;
-use crate::missing::Missing;
 use crate::options::{DeviceChoice, Fallback, MillpondOptions};
+use crate::placement::contract::Operators;
 use crate::placement::{PlaceOnDevice, rules};
+use crate::plan::missing::Missing;
 
 /// A simulated device, used for planning only.
 #[derive(Default)]

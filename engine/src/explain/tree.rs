@@ -19,10 +19,10 @@ use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
 
-use crate::contract::Operators;
+use crate::error::reason::Reason;
+use crate::placement::contract::Operators;
 use crate::placement::fallback::FallbackExec;
 use crate::program::judged::Judged;
-use crate::reason::Reason;
 use crate::result::node::DownloadExec;
 use crate::source::parquet::DeviceScanExec;
 use crate::source::upload::UploadExec;

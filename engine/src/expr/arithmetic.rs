@@ -16,10 +16,10 @@ use datafusion::physical_expr::expressions::BinaryExpr;
 use millpond_kernels::codegen::ir::{Arithmetic, Bitwise, FloatFunction, Overflow};
 
 use crate::column::{is_wide, plain_repr, value_type};
+use crate::error::reason::Reason;
 use crate::expr::cast::decimal_type;
 use crate::expr::{Lowering, Value, refused, unsupported};
-use crate::overflow::is_checked;
-use crate::reason::Reason;
+use crate::plan::overflow::is_checked;
 
 /// Reason for expressions over decimals of 256 bits, which have no device form.
 pub(super) const WIDE: &str =

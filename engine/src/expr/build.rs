@@ -15,10 +15,10 @@ use datafusion::physical_expr::expressions::{Column, Literal};
 use millpond_kernels::codegen::ir::{Comparison, GraphError, NodeId, Overflow, Repr, Test, Ty};
 
 use crate::column::number_repr;
+use crate::error::reason::Reason;
 use crate::expr::cast::{decimal_type, same_representation};
 use crate::expr::udf::{Body, DeviceFunction, IntoConstant};
 use crate::expr::{Dictionaries, Lowering, Scope, Value, refused, unsupported};
-use crate::reason::Reason;
 
 /// A value of a device expression under construction.
 #[derive(Debug, Clone, PartialEq)]

@@ -26,8 +26,8 @@ use crate::column::nested::same_nested;
 use crate::column::{
     is_characters, is_coded, is_nested, is_string, plain_repr, time_unit, type_unsupported, value_type,
 };
+use crate::error::reason::Reason;
 use crate::expr::{Lowering, Value, digits, refused, unsupported};
-use crate::reason::Reason;
 
 /// True if both types hold text, or both bytes, or nested values of one type, so that codes mean the same in both.
 /// Bytes of one length are separate: not every string has that length.

@@ -24,10 +24,10 @@ use millpond_kernels::codegen::ir::{Literal, NodeId, Physical, Repr, Test, Ty};
 
 use crate::column::half::widened;
 use crate::column::{DictionaryId, is_coded, is_nested, plain_repr, scalar_integer};
+use crate::error::reason::Reason;
 use crate::expr::builtin::is_datafusions_scalar;
 use crate::expr::cast::same_strings;
 use crate::expr::{Lowering, Scope, Value, refused, unsupported};
-use crate::reason::Reason;
 
 /// Origin of a dictionary's values.
 #[derive(Debug, Clone, PartialEq)]

@@ -15,11 +15,11 @@ use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use millpond_kernels::codegen::ir::{NodeId, Overflow, Test};
 
 use crate::column::{is_coded, is_nested, is_wide, plain_repr, value_type};
+use crate::error::reason::Reason;
 use crate::expr::arithmetic::WIDE;
 use crate::expr::checked::is_narrow;
 use crate::expr::udf::DeviceFunction;
 use crate::expr::{Lowering, Scope, Value, refused, unsupported};
-use crate::reason::Reason;
 
 /// Functions that choose among floats, or inspect their bits: 16 bits give the same result as 32.
 const OF_HALVES: [&str; 9] =

@@ -15,10 +15,10 @@ use millpond_kernels::codegen::ir::{
 };
 
 use crate::column::time_unit;
+use crate::error::reason::Reason;
 use crate::expr::cast::{nanos, zone_offset};
 use crate::expr::time::DAY_NANOS;
 use crate::expr::{Lowering, Value, refused, unsupported};
-use crate::reason::Reason;
 
 /// Months (`I32`), days (`I32`) and nanoseconds (`I64`).
 #[derive(Clone, Copy)]

@@ -26,11 +26,11 @@ use millpond_kernels::codegen::ir::{
 };
 
 use crate::column::{DictionaryId, is_coded, is_nested, plain_repr, type_unsupported};
+use crate::error::reason::Reason;
 use crate::expr::builtin::is_datafusions_scalar;
 use crate::expr::cast::same_strings;
 use crate::expr::dictionary::{Dictionary, Lookup, LookupKind};
 use crate::expr::{Lowering, Scope, Value, refused, unsupported};
-use crate::reason::Reason;
 
 /// The type of a list's items; `None` for other types.
 pub(crate) fn item_type(data_type: &DataType) -> Option<&DataType> {

@@ -15,9 +15,9 @@ use millpond_kernels::codegen::Math;
 use millpond_kernels::codegen::ir::{FloatFunction, Graph, GraphError, Literal, NodeId, Overflow, Repr, Ty};
 
 use crate::column::{is_string, plain_repr, scalar_integer, value_type};
+use crate::error::reason::Reason;
 use crate::expr::cast::{decimal_type, same_representation};
 use crate::expr::{Lowering, Scope, refused, unsupported};
-use crate::reason::Reason;
 
 /// A literal number of digits.
 enum Digits {

@@ -56,8 +56,8 @@ use crate::column::{
     ColumnInfo, DictionaryId, Form, has_two_zeros, is_coded, is_nested, is_wide, plain_repr, scalar_integer,
     type_unsupported, value_type,
 };
+use crate::error::reason::Reason;
 use crate::expr::udf::DeviceFunction;
-use crate::reason::Reason;
 
 pub(crate) use crate::expr::build::try_build;
 pub use crate::expr::build::{Built, DeviceExpr, ExprBuilder};

@@ -15,8 +15,8 @@ use millpond_kernels::codegen::ir::{
 };
 
 use crate::column::is_characters;
+use crate::error::reason::Reason;
 use crate::expr::{Lowering, Scope, Value, refused, unsupported};
-use crate::reason::Reason;
 
 impl Lowering<'_> {
     /// `overlay(text, characters, place[, number])`.

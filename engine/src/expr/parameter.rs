@@ -15,7 +15,7 @@ use millpond_kernels::codegen::ir::Literal;
 use crate::column::half::widened;
 use crate::column::scalar_integer;
 use crate::error::EngineError;
-use crate::subqueries::Subqueries;
+use crate::plan::subqueries::Subqueries;
 
 /// Value of a parameter slot.
 #[derive(Debug, Clone)]

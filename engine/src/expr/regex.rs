@@ -23,8 +23,8 @@ use millpond_kernels::codegen::ir::{NodeId, Overflow, Repr, TextFunction};
 use millpond_kernels::regex::{Automata, automata};
 
 use crate::column::is_characters;
+use crate::error::reason::Reason;
 use crate::expr::{Lowering, Scope, Value, refused, unsupported};
-use crate::reason::Reason;
 
 /// Maximum number of patterns whose automata are cached; beyond it the cache is cleared.
 const MOST_KEPT: usize = 64;

@@ -19,8 +19,8 @@ use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use millpond_kernels::codegen::ir::{Arithmetic, Bitwise, Graph, GraphError, NodeId, Overflow, Range, Repr, Rounding};
 
+use crate::error::reason::Reason;
 use crate::expr::{Lowering, Scope, Value, refused};
-use crate::reason::Reason;
 
 /// Number of hash bits that select a register.
 const REGISTER_BITS: u32 = 14;

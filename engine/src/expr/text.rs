@@ -21,12 +21,12 @@ use millpond_kernels::codegen::ir::{
 use millpond_kernels::text::case_table;
 
 use crate::column::{is_characters, is_string, plain_repr, value_type};
+use crate::error::reason::Reason;
 use crate::expr::cast::same_strings;
 use crate::expr::dictionary::{Dictionary, Lookup, LookupKind, StringPart};
 use crate::expr::pattern::{PatternExpr, coded};
 use crate::expr::regex::of_ilike;
 use crate::expr::{Lowering, Scope, Value, refused, unsupported};
-use crate::reason::Reason;
 
 /// Maximum strings of an IN list without a dictionary: each is a comparison.
 const MOST_LISTED: usize = 64;

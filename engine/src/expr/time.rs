@@ -21,10 +21,10 @@ use millpond_kernels::codegen::ir::{
 };
 
 use crate::column::{is_string, time_unit};
+use crate::error::reason::Reason;
 use crate::expr::cast::nanos;
 use crate::expr::zone::{Zone, zone};
 use crate::expr::{Lowering, Scope, Value, digits, refused, unsupported};
-use crate::reason::Reason;
 
 pub(super) const DAY_NANOS: i64 = 86_400_000_000_000;
 

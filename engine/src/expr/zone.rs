@@ -21,10 +21,10 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use millpond_kernels::codegen::ir::{Arithmetic, Comparison, GraphError, NodeId, Overflow, Range, Repr, Rounding, Ty};
 
+use crate::error::reason::Reason;
 use crate::expr::cast::{nanos, zone_offset};
 use crate::expr::dictionary::{Dictionary, Lookup, LookupKind, NumberTable};
 use crate::expr::{Lowering, refused, unsupported};
-use crate::reason::Reason;
 
 /// First and last second of the years that are searched for changes: the crate has none outside of these.
 const FIRST_SECOND: i64 = -5_364_662_400; // 1800

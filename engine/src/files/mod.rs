@@ -9,6 +9,7 @@
 //! Pipes    are read once, and only under the names that a shell uses for them ([`streams`]).
 //! Others   remote stores and their caches are unchanged.
 
+pub mod address;
 mod caches;
 pub(crate) mod keys;
 mod local;

@@ -34,8 +34,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-use crate::logical_walk::each_part;
-use crate::missing::Missing;
+use crate::plan::logical_walk::each_part;
+use crate::plan::missing::Missing;
 use scope::{reads_outer, references, subquery};
 use value::{Lowering, projected};
 

@@ -11,7 +11,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan, Subquery};
 
-use crate::logical_walk::each_part;
+use crate::plan::logical_walk::each_part;
 
 /// Subquery of an expression, if any.
 pub(super) fn subquery(expression: &Expr) -> Option<&Subquery> {

@@ -17,7 +17,7 @@ use datafusion::optimizer::{OptimizerContext, OptimizerRule};
 
 use super::scope::{expression_reads_outer, reads, reads_outer, subquery, visit};
 use super::{Place, holds};
-use crate::logical_walk::each_part;
+use crate::plan::logical_walk::each_part;
 
 /// True if DataFusion's joins and marks return SQL's result of IN or EXISTS at `place` above rows of `schema`.
 pub(super) fn is_right(expression: &Expr, place: Place, schema: &DFSchema) -> Result<bool> {

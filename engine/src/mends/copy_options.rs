@@ -274,7 +274,7 @@ pub(super) fn completed(statement: &mut Statement) -> Result<()> {
         statement = &mut explain.statement;
     }
     let Statement::CopyTo(copy) = statement else { return Ok(()) };
-    copy.partitioned_by.iter_mut().for_each(crate::address::unquote);
+    copy.partitioned_by.iter_mut().for_each(crate::files::address::unquote);
     let target = copy.target.clone();
     let path = Path::new(&target);
     let ending = ending(path);

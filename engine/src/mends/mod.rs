@@ -15,6 +15,7 @@
 mod anys;
 mod bags;
 pub(crate) mod changes;
+mod contradictions;
 mod copies;
 pub(crate) mod copy_options;
 mod dropped;
@@ -39,9 +40,10 @@ use datafusion::logical_expr::planner::RelationPlanner;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::{AnalyzerRule, OptimizerRule};
 
-use crate::logical_walk::any;
-use crate::missing::Missing;
-use crate::{contradictions, memberships, simplified};
+use crate::memberships;
+use crate::plan::logical_walk::any;
+use crate::plan::missing::Missing;
+use crate::plan::simplified;
 
 /// DataFusion's rule that must run after the sum checks.
 const COERCES: &str = "type_coercion";

@@ -19,7 +19,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, Extension, Join, JoinType, LogicalPlan, UserDefinedLogicalNodeCore};
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-use crate::logical_walk::any;
+use crate::plan::logical_walk::any;
 
 /// DataFusion's rule that converts cross joins to inner joins.
 pub(super) const RULE: &str = "eliminate_cross_join";

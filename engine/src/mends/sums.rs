@@ -28,9 +28,9 @@ use crate::column::value_type;
 use crate::expr::builtin::is_own_aggregate;
 use crate::expr::checked::narrow;
 use crate::expr::mended::{checked, is_mended};
-use crate::logical_walk;
 use crate::options::{IntegerOverflow, MillpondOptions};
-use crate::overflow::computes_whole;
+use crate::plan::logical_walk;
+use crate::plan::overflow::computes_whole;
 
 /// Type in which a window sums integers: holds all 64-bit integers, signed or unsigned.
 const SUMMED: DataType = DataType::Decimal128(20, 0);

@@ -26,9 +26,9 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::Dialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
-use crate::levels;
 use crate::mends::using::{is_lateral, kind};
 use crate::mends::{anys, copy_options, dropped, windows};
+use crate::plan::levels;
 
 /// Refuses digits with underscores if the dialect has no such numbers.
 ///

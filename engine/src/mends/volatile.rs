@@ -15,8 +15,8 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
-use crate::logical_walk::any;
-use crate::simplified::PARAMETER;
+use crate::plan::logical_walk::any;
+use crate::plan::simplified::PARAMETER;
 
 /// DataFusion's rules that extract struct field accesses from conditions, and move them towards the tables.
 pub(super) const RULES: [&str; 2] = ["extract_leaf_expressions", "push_down_leaf_projections"];

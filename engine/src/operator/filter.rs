@@ -21,14 +21,14 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 use crate::column::ColumnInfo;
-use crate::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::error::EngineError;
+use crate::error::reason::Reason;
 use crate::expr::{Dictionaries, Lowering};
+use crate::placement::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::placement::walk::Placing;
 use crate::program::contract::{Cut, Stage};
 use crate::program::lower::SegmentLowering;
 use crate::program::segments::{Open, Segments};
-use crate::reason::Reason;
 
 /// A filter on the device, with DataFusion's embedded projection and row limit.
 #[derive(Debug, Clone)]
@@ -49,7 +49,7 @@ impl DeviceFilterExec {
             projection: filter.projection().as_ref().map(|p| p.to_vec()),
             fetch: ExecutionPlan::fetch(filter),
             input,
-            properties: crate::node::properties(schema, sorted),
+            properties: crate::plan::node::properties(schema, sorted),
         }
     }
 
@@ -100,7 +100,7 @@ impl DisplayAs for DeviceFilterExec {
     }
 }
 
-crate::node::device_node!(DeviceFilterExec, execute: refuse);
+crate::plan::node::device_node!(DeviceFilterExec, execute: refuse);
 
 impl DeviceOperator for Filter {
     fn name(&self) -> &'static str {

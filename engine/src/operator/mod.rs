@@ -5,7 +5,7 @@
 //!   └─ makes Arrow batches                                                    └─ reads DataFusion's partitions
 //!
 //! One place  an operator's node, its placement and its part of a program are in its folder, behind
-//!            [`DeviceOperator`](crate::contract::DeviceOperator); neither placement nor [`program`](crate::program)
+//!            [`DeviceOperator`](crate::placement::contract::DeviceOperator); neither placement nor [`program`](crate::program)
 //!            names one.
 //! Schema     every node has the schema of the CPU node that it replaces.
 //! Order      promised only by sorts, windows, and projections, filters and limits over these.
@@ -25,7 +25,7 @@ pub mod window;
 
 use std::sync::Arc;
 
-use crate::contract::Operators;
+use crate::placement::contract::Operators;
 use crate::source::parquet::Scan;
 use crate::source::upload::Upload;
 

@@ -19,15 +19,15 @@ use datafusion::physical_plan::projection::{ProjectionExec, all_columns};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 use crate::column::ColumnInfo;
-use crate::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::error::EngineError;
+use crate::error::reason::Reason;
 use crate::expr::{Dictionaries, Lowering, Scope};
 use crate::operator::construct;
+use crate::placement::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::placement::walk::Placing;
 use crate::program::contract::{Cut, Stage};
 use crate::program::lower::SegmentLowering;
 use crate::program::segments::{Open, Segments};
-use crate::reason::Reason;
 
 /// A projection on the device.
 #[derive(Debug, Clone)]
@@ -40,7 +40,11 @@ pub struct DeviceProjectExec {
 impl DeviceProjectExec {
     /// The device's form of `projection`, over `input`; `sorted` is the order it keeps, if its input has one.
     pub fn new(projection: &ProjectionExec, input: Arc<dyn ExecutionPlan>, sorted: Option<LexOrdering>) -> Self {
-        Self { expressions: named(projection), input, properties: crate::node::properties(projection.schema(), sorted) }
+        Self {
+            expressions: named(projection),
+            input,
+            properties: crate::plan::node::properties(projection.schema(), sorted),
+        }
     }
 
     /// A projection to `schema`, over `input`, without an order.
@@ -49,7 +53,7 @@ impl DeviceProjectExec {
         schema: SchemaRef,
         input: Arc<dyn ExecutionPlan>,
     ) -> Self {
-        Self { expressions, input, properties: crate::node::properties(schema, None) }
+        Self { expressions, input, properties: crate::plan::node::properties(schema, None) }
     }
 
     /// The expressions with their names.
@@ -68,7 +72,7 @@ impl DeviceProjectExec {
 
 impl DisplayAs for DeviceProjectExec {
     fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        let columns = crate::node::named(&self.expressions);
+        let columns = crate::plan::node::named(&self.expressions);
         match t {
             DisplayFormatType::TreeRender => write!(f, "expr={columns}"),
             _ => write!(f, "DeviceProjectExec: expr=[{columns}]"),
@@ -76,7 +80,7 @@ impl DisplayAs for DeviceProjectExec {
     }
 }
 
-crate::node::device_node!(DeviceProjectExec, execute: refuse);
+crate::plan::node::device_node!(DeviceProjectExec, execute: refuse);
 
 impl DeviceOperator for Project {
     fn name(&self) -> &'static str {

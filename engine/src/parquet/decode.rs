@@ -20,11 +20,11 @@ use crate::column::facts::Facts;
 use crate::column::layout::{ExtentLayout, Region, Shape, write_codes};
 use crate::column::scalar_integer;
 use crate::error::EngineError;
+use crate::error::failure::Failure;
 use crate::parquet::file::ColumnSource;
 use crate::parquet::room::{Room, Scratch};
 use crate::parquet::unit::{Chunks, Part, Units};
 use crate::profile::step;
-use crate::program::failure::Failure;
 use crate::program::interning::ReaderCodes;
 
 /// Maximum bytes of texts that are allocated before decoding.

@@ -20,13 +20,13 @@ use millpond_memory::{
 };
 
 use crate::column::layout::{ExtentLayout, Region, Shape, write_codes};
+use crate::device::workers::off_workers;
+use crate::error::failure::Failure;
 use crate::parquet::decode::{Decoded, Decoding};
 use crate::parquet::pages::{DeviceColumn, DevicePage, DevicePart, Table};
 use crate::parquet::unit::{Chunks, OVERRUN};
 use crate::profile::step;
 use crate::program::context::RunContext;
-use crate::program::failure::Failure;
-use crate::workers::off_workers;
 
 /// Number of attempts to allocate the two pinned buffers, each in both orders.
 const MOST_TRIES: usize = 8;

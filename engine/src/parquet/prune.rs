@@ -27,11 +27,11 @@ use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicate
 use rayon::iter::ParallelIterator;
 use rayon::slice::ParallelSlice;
 
+use crate::device::workers::off_workers;
 use crate::parquet::file::OpenFile;
 use crate::parquet::provable::guarded;
 use crate::parquet::scan::{Opening, ParquetScan};
-use crate::simplified::simplified;
-use crate::workers::off_workers;
+use crate::plan::simplified::simplified;
 
 /// Row groups above which page pruning uses several threads.
 const LEAST_BESIDE: usize = 4;

@@ -25,13 +25,13 @@ use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns, s
 use datafusion::physical_expr_common::physical_expr::{is_volatile, snapshot_physical_expr};
 use millpond_parquet::{ColumnReader, Conversion, Layout, Out, ReadError, entries, is_all_dictionary, walk};
 
+use crate::device::workers::off_workers;
 use crate::parquet::decode::NoCodes;
 use crate::parquet::file::OpenFile;
 use crate::parquet::provable::unguarded;
 use crate::parquet::room::Room;
 use crate::parquet::scan::ParquetScan;
 use crate::parquet::unit::{Span, Unit, Units};
-use crate::workers::off_workers;
 
 /// Rows that are kept or removed together: about a quarter of a page of common writers.
 const PIECE: u64 = 1 << 12;

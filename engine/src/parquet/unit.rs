@@ -17,12 +17,12 @@ use millpond_memory::{HostKind, PinnedBytes, PinnedPool, recorder};
 use millpond_parquet::{ColumnReader, Layout, Page, PageError, statistics, walk};
 
 use crate::column::scalar_integer;
+use crate::device::workers::off_workers;
 use crate::parquet::file::{ColumnSource, FileBytes, OpenFile};
 use crate::parquet::room::{ChunkPages, FilePages, Room};
 use crate::parquet::scan::ParquetScan;
 use crate::profile::step;
 use crate::program::texts;
-use crate::workers::off_workers;
 
 /// Minimum number of rows that are decoded together, if available.
 const LEAST_TOGETHER: u64 = 1 << 16;

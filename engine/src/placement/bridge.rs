@@ -16,13 +16,13 @@ use datafusion::physical_plan::analyze::AnalyzeExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning};
 
-use crate::contract::{DeviceTree, Operators, Placed};
 use crate::device::Engine;
+use crate::error::reason::Reason;
+use crate::placement::contract::{DeviceTree, Operators, Placed};
 use crate::placement::fallback::FallbackExec;
 use crate::placement::walk::{Borders, with_children};
 use crate::program::contract::Cut;
 use crate::program::judged::Judged;
-use crate::reason::Reason;
 use crate::result::node::DownloadExec;
 use crate::source::parquet::DeviceScanExec;
 use crate::source::reset::ready_again_above;

@@ -10,8 +10,8 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::sanity_checker::SanityCheckPlan;
 use datafusion::physical_plan::ExecutionPlan;
 
+use crate::error::reason::Reason;
 use crate::placement::fallback::FallbackExec;
-use crate::reason::Reason;
 
 /// Returns `placed` if DataFusion's check accepts it, otherwise the check's message.
 pub(super) fn checked(

@@ -12,8 +12,8 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
+use crate::error::reason::Reason;
 use crate::program::judged::Judged;
-use crate::reason::Reason;
 
 /// Passes its input through, and carries the reasons why it stayed on the CPU.
 #[derive(Debug, Clone)]
@@ -57,7 +57,7 @@ impl FallbackExec {
 
 impl DisplayAs for FallbackExec {
     fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        let reasons = crate::reason::reasons_text(&self.reasons);
+        let reasons = crate::error::reason::reasons_text(&self.reasons);
         match t {
             DisplayFormatType::TreeRender => write!(f, "CPU: {reasons}"),
             _ => write!(f, "FallbackExec: stays on the CPU because {reasons}"),
@@ -65,7 +65,7 @@ impl DisplayAs for FallbackExec {
     }
 }
 
-crate::node::device_node!(FallbackExec, {
+crate::plan::node::device_node!(FallbackExec, {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         self.input.execute(partition, context)
     }

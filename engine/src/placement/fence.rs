@@ -31,12 +31,12 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 use crate::column::{is_coded, plain_repr};
-use crate::missing::Missing;
-use crate::namesakes::PASS_FILTERS;
-use crate::node::device_node;
+use crate::error::reason::Reason;
 use crate::options::{DeviceChoice, MillpondOptions};
-use crate::overflow::CheckWhole;
-use crate::reason::Reason;
+use crate::placement::namesakes::PASS_FILTERS;
+use crate::plan::missing::Missing;
+use crate::plan::node::device_node;
+use crate::plan::overflow::CheckWhole;
 use crate::source::bounds::{Bounds, GUARD};
 use crate::source::computed::{computes, says_by_itself};
 
@@ -56,7 +56,7 @@ pub(crate) fn rules(given: Vec<Rule>, has_device: bool, missing: &mut Missing) -
         _ => rule,
     };
     let mut rules: Vec<Rule> = vec![Arc::new(CheckWhole), Arc::new(Bounds::Forget)];
-    rules.extend(crate::namesakes::rules(given, missing).into_iter().map(fenced));
+    rules.extend(crate::placement::namesakes::rules(given, missing).into_iter().map(fenced));
     rules.push(Arc::new(Bounds::Guard));
     rules
 }

@@ -6,15 +6,17 @@
 //!   bridge    UploadExec / DownloadExec at the borders
 //!   check     DataFusion's sanity check of the result; a plan that fails it runs on the CPU with a reason
 //!
-//! Operators   place themselves, through [`crate::contract`]: no file here names one.
+//! Operators   place themselves, through [`crate::placement::contract`]: no file here names one.
 //! Runs after  all of DataFusion's rules: distribution is enforced, limits and projections are in place.
 //! No device   the rule is not registered; with `millpond.enabled = false` it returns its input plan.
 //! Errors      none of its own, except under `millpond.fallback = 'error'`.
 
 mod bridge;
 mod check;
+pub mod contract;
 pub mod fallback;
 mod fence;
+mod namesakes;
 pub(crate) mod simplify;
 mod statistics;
 pub(crate) mod walk;
@@ -28,15 +30,15 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 use millpond_memory::recorder;
 
-use crate::contract::Operators;
 use crate::device::Engine;
 use crate::error::EngineError;
+use crate::error::reason::Reason;
 use crate::options::{DeviceChoice, Fallback, MillpondOptions};
+use crate::placement::contract::Operators;
 use crate::placement::fallback::FallbackExec;
 use crate::placement::statistics::PlanStatistics;
 use crate::profile::step::PLACE;
 use crate::program::judged::Judged;
-use crate::reason::Reason;
 
 pub(crate) use crate::placement::bridge::for_the_next_run;
 pub use crate::placement::bridge::{plan_reasons, reasons_of};

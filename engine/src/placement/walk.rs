@@ -30,14 +30,14 @@ use datafusion::physical_plan::{
 };
 
 use crate::column::uploaded_columns;
-use crate::contract::{DeviceTree, Operators, Placed};
+use crate::error::reason::Reason;
 use crate::expr::{Dictionaries, Dictionary};
 use crate::options::MillpondOptions;
+use crate::placement::contract::{DeviceTree, Operators, Placed};
 use crate::placement::fence::computed_in_scan;
 use crate::placement::simplify::{below_moves, only_moves};
 use crate::placement::statistics::PlanStatistics;
 use crate::program::judged::Judged;
-use crate::reason::Reason;
 use crate::source::computed::computed_apart;
 use crate::source::filtered::apart;
 

@@ -16,6 +16,8 @@
 //! Hooks    are single calls at the measured places; their meaning is defined here.
 
 mod figures;
+#[doc(hidden)]
+pub mod metric;
 mod reads;
 mod text;
 

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use millpond_kernels::abi::CONTROL_BYTES;
 use millpond_memory::PinnedBuffer;
 
-use crate::program::failure::{Failure, control_words, flagged};
+use crate::error::failure::{Failure, control_words, flagged};
 
 /// Number of wrong answers after which a plan stops reusing answers.
 const SURPRISES: u32 = 3;

@@ -12,8 +12,8 @@ use millpond_kernels::abi::CONTROL_BYTES;
 use millpond_memory::{DeviceView, HostKind, Stream};
 
 use crate::error::EngineError;
+use crate::error::failure::Failure;
 use crate::program::answers::{Answers, Check, Question, Reading, Site, State, Thing};
-use crate::program::failure::Failure;
 use crate::program::run::Run;
 
 /// Maximum number of control blocks copied for the final check; further questions wait as in a first run.

@@ -14,12 +14,13 @@ use millpond_memory::{Scope, Stream};
 
 use crate::device::Engine;
 use crate::device::learnt::{PlanKey, PlanLearnt, StringForm};
-use crate::looks::Looks;
+use crate::error::failure::Failure;
+use crate::plan::snapshot::Looks;
+use crate::plan::subqueries::Subqueries;
 use crate::profile;
 use crate::program::context::{Notes, RunContext};
 use crate::program::contract::{Opening, Source, SourceRun};
 use crate::program::counts::Tally;
-use crate::program::failure::Failure;
 use crate::program::given::Given;
 use crate::program::keep::Keeps;
 use crate::program::part::Kept;
@@ -28,7 +29,6 @@ use crate::program::results::Output;
 use crate::program::run::Run;
 use crate::program::schedule::Schedule;
 use crate::program::segments::Program;
-use crate::subqueries::Subqueries;
 
 /// Program that a border node runs, and its state for later runs.
 pub(crate) trait Runs {

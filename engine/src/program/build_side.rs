@@ -17,8 +17,8 @@ use millpond_memory::{DeviceBuffer, DeviceView, Reservation, Resident, SpillHand
 
 use crate::column::{ColumnInfo, DictionaryId};
 use crate::error::EngineError;
+use crate::error::failure::Failure;
 use crate::program::context::RunContext;
-use crate::program::failure::Failure;
 use crate::program::part::Part;
 
 /// Representation of one key on both sides.

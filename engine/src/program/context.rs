@@ -13,11 +13,11 @@ use millpond_memory::Scope;
 use crate::device::Engine;
 use crate::device::host_memory::HostHold;
 use crate::device::memory::MemoryDoor;
-use crate::looks::Looks;
+use crate::device::workers::off_workers;
 use crate::options::{Fallback, MillpondOptions, ParquetDecoder};
+use crate::plan::snapshot::Looks;
+use crate::plan::subqueries::Subqueries;
 use crate::program::counts::Tally;
-use crate::subqueries::Subqueries;
-use crate::workers::off_workers;
 
 /// Receiver of notes to the user.
 pub trait Notes: Send + Sync {

@@ -27,11 +27,12 @@ use millpond_memory::Stream;
 use crate::column::dictionary::SharedDictionary;
 use crate::column::{ColumnInfo, DictionaryId};
 use crate::error::EngineError;
+use crate::error::failure::Failure;
+use crate::error::reason::Reason;
 use crate::expr::{Dictionaries, LookupTable};
 use crate::program::build_side::{BuildForm, KeyForm};
 use crate::program::context::RunContext;
 use crate::program::extent::{CutRows, Extent};
-use crate::program::failure::Failure;
 use crate::program::given::Given;
 use crate::program::lower::SegmentLowering;
 use crate::program::part::Kept;
@@ -39,7 +40,6 @@ use crate::program::piece::LoweredSink;
 use crate::program::segment_run::SegmentRun;
 use crate::program::segments::{Open, Segments};
 use crate::program::tables::HostTable;
-use crate::reason::Reason;
 
 /// Conversion of an operator's device nodes to segments of a program.
 pub trait Cut: Debug + Send + Sync {

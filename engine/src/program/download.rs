@@ -22,8 +22,8 @@ use millpond_memory::{DeviceBuffer, DeviceView, HostKind, MemoryError, Reservati
 use crate::column::Form;
 use crate::column::layout::read_array;
 use crate::error::EngineError;
+use crate::error::failure::{Failure, control_words, flagged};
 use crate::profile::step::DOWNLOAD;
-use crate::program::failure::{Failure, control_words, flagged};
 use crate::program::lists::{ItemsOf, put_together};
 use crate::program::part::{Part, SMALL_RESULT_BYTES};
 use crate::program::run::Run;

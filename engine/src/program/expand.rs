@@ -12,11 +12,11 @@ use millpond_kernels::scan;
 use millpond_memory::{DeviceView, Stream};
 
 use crate::error::EngineError;
+use crate::error::failure::Failure;
 use crate::options::MAX_BATCH_ROWS;
 use crate::program::answers::{Question, rows_of_each};
 use crate::program::context::RunContext;
 use crate::program::extent::{CutRows, PieceInput};
-use crate::program::failure::Failure;
 
 /// Minimum number of new rows per launch.
 const LEAST_ROWS: u64 = 1 << 10;

@@ -22,9 +22,9 @@ use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, Input, Lo
 use millpond_memory::{DeviceBuffer, DeviceView, HostKind, Stream};
 
 use crate::error::EngineError;
+use crate::error::failure::Failure;
 use crate::expr::{Lookup, LookupKind, LookupTable};
 use crate::program::answers::{Question, no_error, rows_of_each};
-use crate::program::failure::Failure;
 use crate::program::part::{Kept, Part};
 use crate::program::piece::{Cut, Piece};
 use crate::program::segment_run::{PreparedSegment, SegmentRun};

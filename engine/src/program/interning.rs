@@ -15,7 +15,7 @@ use datafusion::arrow::datatypes::DataType;
 
 use crate::column::dictionary::SharedDictionary;
 use crate::column::interner::Interner;
-use crate::program::failure::Failure;
+use crate::error::failure::Failure;
 use crate::program::texts;
 
 /// Maximum number of values interned under one lock of the shared dictionary.

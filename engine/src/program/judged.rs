@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use datafusion::physical_plan::ExecutionPlan;
 
-use crate::reason::Reason;
+use crate::error::reason::Reason;
 
 /// Counts of placement's work on a plan, over all attempts, and its reasons.
 #[derive(Default)]

@@ -10,8 +10,8 @@ use millpond_memory::Stream;
 
 use crate::column::DictionaryId;
 use crate::column::dictionary::SharedDictionary;
+use crate::error::failure::Failure;
 use crate::expr::Dictionary;
-use crate::program::failure::Failure;
 use crate::program::part::Part;
 use crate::program::run::Run;
 

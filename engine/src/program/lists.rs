@@ -26,8 +26,8 @@ use millpond_memory::Stream;
 
 use crate::column::{DictionaryId, Form};
 use crate::error::EngineError;
+use crate::error::failure::Failure;
 use crate::program::download::Wanted;
-use crate::program::failure::Failure;
 use crate::program::part::{Kept, Part};
 use crate::program::results::Items;
 use crate::program::run::Run;

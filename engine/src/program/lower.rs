@@ -15,12 +15,12 @@ use millpond_kernels::codegen::ir::{
 };
 
 use crate::column::{ColumnInfo, Form, storage};
+use crate::error::reason::Reason;
 use crate::expr::{Dictionaries, LookupTable, Lowering, Scope};
 use crate::program::build_side::{BuildForm, KeyForm, KeySlice};
 use crate::program::given::Details;
 use crate::program::piece::{Cut, LoweredSegment, LoweredSink, Piece, WholeSegment};
 use crate::program::segments::{Origin, Program};
-use crate::reason::Reason;
 
 /// Input of a segment's lowering.
 pub struct SegmentInput<'a> {

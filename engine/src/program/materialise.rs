@@ -9,13 +9,13 @@
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use crate::error::failure::Failure;
+use crate::error::reason::Reason;
 use crate::program::contract::{Sink, SinkRun};
 use crate::program::extent::Extent;
-use crate::program::failure::Failure;
 use crate::program::lower::SegmentLowering;
 use crate::program::piece::LoweredSink;
 use crate::program::segment_run::SegmentRun;
-use crate::reason::Reason;
 
 /// Sink that writes dense columns.
 #[derive(Debug, Default)]

@@ -18,7 +18,6 @@ pub mod counts;
 pub(crate) mod download;
 pub(crate) mod expand;
 pub mod extent;
-pub mod failure;
 pub mod given;
 pub(crate) mod interning;
 pub(crate) mod judged;

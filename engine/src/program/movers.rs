@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use millpond_kernels::codegen::ir::{ColumnSpec, Extents, PipelineSpec};
 use millpond_kernels::pipeline::Pipeline;
 
+use crate::error::failure::Failure;
 use crate::program::context::RunContext;
-use crate::program::failure::Failure;
 
 /// Key of a pipeline that moves unchanged rows: the forms of their columns determine it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

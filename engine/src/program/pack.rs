@@ -13,8 +13,8 @@ use millpond_kernels::tune::MAX_EXTENT_PARAM_BYTES;
 use millpond_memory::{DeviceBuffer, Reservation, Stream};
 
 use crate::error::EngineError;
+use crate::error::failure::Failure;
 use crate::program::answers::{Question, rows_of_each};
-use crate::program::failure::Failure;
 use crate::program::movers::{Mover, Moves};
 use crate::program::part::{Kept, Part, SMALL_RESULT_BYTES};
 use crate::program::run::Run;

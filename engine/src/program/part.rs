@@ -15,7 +15,7 @@ use millpond_memory::{DeviceBuffer, DeviceView, MemoryError, Reservation, SpillH
 use crate::column::ColumnInfo;
 use crate::device::Engine;
 use crate::error::EngineError;
-use crate::program::failure::Failure;
+use crate::error::failure::Failure;
 
 /// Maximum bytes of a result that is downloaded whole, together with its count and its error.
 pub(crate) const SMALL_RESULT_BYTES: usize = 4 << 20;

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use crate::column::dictionary::SourceDictionaries;
 use crate::column::{ColumnInfo, DictionaryId};
 use crate::device::learnt::StringForm;
+use crate::error::reason::Reason;
 use crate::expr::{Dictionaries, Dictionary, LookupTable};
 use crate::program::answers::Answers;
 use crate::program::build_side::{BuildForm, KeyForm};
@@ -24,7 +25,6 @@ use crate::program::piece::{LoweredSegment, WholeSegment};
 use crate::program::segments::{Origin, Program};
 use crate::program::shape::{Facts, Shape};
 use crate::program::tables::Tables;
-use crate::reason::Reason;
 
 /// Work to split into smaller pieces after memory has run out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

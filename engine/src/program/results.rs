@@ -15,9 +15,9 @@ use tokio::sync::mpsc;
 
 use crate::column::DictionaryId;
 use crate::error::EngineError;
+use crate::error::failure::Failure;
 use crate::profile::step;
 use crate::program::answers::Asked;
-use crate::program::failure::Failure;
 use crate::program::part::Kept;
 
 /// Destination of result batches.

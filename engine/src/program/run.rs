@@ -17,11 +17,12 @@ use millpond_memory::Stream;
 use tokio::sync::RwLock;
 
 use crate::column::{ColumnInfo, DictionaryId, Form};
+use crate::device::workers::off_workers;
+use crate::error::failure::Failure;
 use crate::expr::{Dictionary, Lookup};
 use crate::program::answers::Asked;
 use crate::program::context::RunContext;
 use crate::program::contract::SourceRun;
-use crate::program::failure::Failure;
 use crate::program::kept_ptx::{self, Generated};
 use crate::program::movers::Mover;
 use crate::program::piece::Piece;
@@ -29,7 +30,6 @@ use crate::program::prepared::{Lessons, Prepared};
 use crate::program::results::{Output, Results};
 use crate::program::tables::{HostTable, RunTables};
 use crate::program::texts::{self, Made, Reached};
-use crate::workers::off_workers;
 
 /// One attempt at running a program.
 pub struct Run {

@@ -17,10 +17,10 @@ use millpond_memory::{Stream, recorder};
 use tokio::task::JoinSet;
 
 use crate::error::EngineError;
-use crate::panics;
+use crate::error::failure::Failure;
+use crate::error::panics;
 use crate::profile;
 use crate::program::build_side::{Build, KeySlice};
-use crate::program::failure::Failure;
 use crate::program::given::Given;
 use crate::program::part::Kept;
 use crate::program::prepared::Split;

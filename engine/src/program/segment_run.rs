@@ -18,10 +18,11 @@ use millpond_memory::{Stream, recorder};
 
 use crate::column::{ColumnInfo, Form};
 use crate::error::EngineError;
+use crate::error::failure::Failure;
+use crate::error::reason::Reason;
 use crate::profile::step::PREPARE;
 use crate::program::build_side::{BuildForm, Built, KeySlice};
 use crate::program::contract::{SinkRun, TableSize};
-use crate::program::failure::Failure;
 use crate::program::given::{Details, Given, LookedUp};
 use crate::program::kept_ptx::Generated;
 use crate::program::lower::{Builds, SegmentInput};
@@ -31,7 +32,6 @@ use crate::program::run::Run;
 use crate::program::segments::Origin;
 use crate::program::shape::{Facts, Pipelines, Shape};
 use crate::program::texts::Made;
-use crate::reason::Reason;
 
 /// Minimum number of values that a key's codes are planned for.
 const LEAST_CODES: usize = 16;

@@ -35,8 +35,8 @@ use crate::column::layout::ExtentLayout;
 use crate::column::{DictionaryId, is_nested, nested};
 use crate::device::Engine;
 use crate::error::EngineError;
+use crate::error::failure::Failure;
 use crate::expr::{Dictionaries, Dictionary, Lookup, LookupKind, evaluate};
-use crate::program::failure::Failure;
 
 /// The dictionaries of a program, and expressions evaluated over their values. All runs of the program share them.
 pub struct Tables {

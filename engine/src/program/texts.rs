@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use millpond_kernels::codegen::ir::{Aggregate, Physical, PipelineSpec, Repr, SinkSpec, Ty};
 use millpond_memory::{DeviceView, Reservation};
 
-use crate::program::failure::Failure;
+use crate::error::failure::Failure;
 use crate::program::part::Part;
 
 /// Factor by which the dictionary limit grows when an expression requires a dictionary.

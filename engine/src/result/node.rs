@@ -25,25 +25,25 @@ use crate::column::dictionary::SourceDictionaries;
 use crate::column::is_coded;
 use crate::device::Engine;
 use crate::device::learnt::PlanKey;
-use crate::looks::Looks;
-use crate::node::REPLACE;
+use crate::error::failure::Failure;
+use crate::error::reason::Reason;
 use crate::options::Fallback;
+use crate::plan::node::REPLACE;
+use crate::plan::snapshot::Looks;
+use crate::plan::subqueries::{Subqueries, reads_subquery};
 use crate::profile::{Border, Profile, RunProfiles};
 use crate::program::attempts::Runs;
 use crate::program::context::Notes;
 use crate::program::contract::Operators;
 use crate::program::contract::SourceRun;
 use crate::program::counts::Tally;
-use crate::program::failure::Failure;
 use crate::program::judged::Judged;
 use crate::program::keep::Keeps;
 use crate::program::prepared::{Lessons, Prepared};
 use crate::program::segments::{NodeWork, Program};
-use crate::reason::Reason;
 use crate::result::takeover;
 use crate::source::parquet::DeviceScanExec;
 use crate::source::upload::UploadExec;
-use crate::subqueries::{Subqueries, reads_subquery};
 
 /// Runs the device subtree below it.
 #[derive(Clone)]
@@ -114,7 +114,7 @@ impl DownloadExec {
         cpu: Arc<dyn ExecutionPlan>,
     ) -> Self {
         let sorted = input.properties().output_ordering().cloned();
-        let properties = crate::node::properties(input.schema(), sorted);
+        let properties = crate::plan::node::properties(input.schema(), sorted);
         let program = Program::of(&input, &operators).map(Arc::new).map_err(|error| error.to_string());
         let key = PlanKey::of(&input);
         Self {
@@ -403,7 +403,7 @@ impl Runs for DownloadExec {
 
 impl DisplayAs for DownloadExec {
     fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        let reasons = crate::reason::reasons_text(&self.reasons);
+        let reasons = crate::error::reason::reasons_text(&self.reasons);
         match (t, reasons.is_empty()) {
             (DisplayFormatType::TreeRender, true) => Ok(()),
             (DisplayFormatType::TreeRender, false) => write!(f, "CPU above: {reasons}"),
@@ -413,7 +413,7 @@ impl DisplayAs for DownloadExec {
     }
 }
 
-crate::node::device_node!(DownloadExec, {
+crate::plan::node::device_node!(DownloadExec, {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         if partition != 0 {
             return Err(crate::EngineError::internal(format!("DownloadExec has no partition {partition}")).into());

@@ -16,12 +16,12 @@ use futures::{StreamExt, TryStreamExt, stream};
 use millpond_memory::{Scope, recorder};
 
 use crate::error::EngineError;
-use crate::metric;
+use crate::error::failure::{Failure, Trouble};
 use crate::options::{Fallback, MillpondOptions};
 use crate::profile;
+use crate::profile::metric;
 use crate::program::attempts::{self, Runs};
 use crate::program::counts::Tally;
-use crate::program::failure::{Failure, Trouble};
 use crate::program::results::Output;
 use crate::result::node::DownloadExec;
 use crate::source::reset::ready_again;

@@ -4,7 +4,7 @@
 //!                                    └─ else, or out of memory ─► batches ─► MemTable, as in DataFusion
 //!
 //! Left     to DataFusion: statements that it refuses, constraints, defaults, existing tables.
-//! Replaced the old table remains until the new one is complete, or if it fails ([`definitions`](crate::definitions)).
+//! Replaced the old table remains until the new one is complete, or if it fails ([`definitions`](crate::session::definitions)).
 //! Order    of the query's rows is kept if they have one partition.
 
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use datafusion::logical_expr::{CreateMemoryTable, DdlStatement, LogicalPlan};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use millpond_memory::Strategy;
 
-use crate::definitions;
-use crate::report::QueryReport;
 use crate::result::node::DownloadExec;
+use crate::session::definitions;
+use crate::session::report::QueryReport;
 use crate::session::{Millpond, QueryResult};
 use crate::store::{Keeper, MadeTable};
 
@@ -49,12 +49,12 @@ impl Millpond {
         if !is_plain(&create) || (is_there && (create.if_not_exists || !create.or_replace)) {
             return self.leave(create).await;
         }
-        let input = crate::sql::optimised(&self.context.state(), &create.input)?;
+        let input = crate::session::sql::optimised(&self.context.state(), &create.input)?;
         if definitions::has_equal_names(&input) {
             return self.leave(create).await;
         }
         let schema = Arc::clone(input.schema().inner());
-        let plan = crate::sql::physical_plan_of_optimised(&self.context.state(), &input).await?;
+        let plan = crate::session::sql::physical_plan_of_optimised(&self.context.state(), &input).await?;
         let (plan, keeper) = self.keeping(plan, &create, &schema).await;
         let in_one = plan.output_partitioning().partition_count() == 1;
         let result = self.execute_plan(plan).await?;
@@ -74,7 +74,7 @@ impl Millpond {
 
     /// Leaves the statement to DataFusion, which creates the table or reports why not.
     async fn leave(&self, create: CreateMemoryTable) -> Result<Option<Created>> {
-        crate::sql::run_plan(&self.context, LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create))).await?;
+        crate::session::sql::run_plan(&self.context, LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create))).await?;
         Ok(None)
     }
 

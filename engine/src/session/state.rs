@@ -23,18 +23,18 @@ use datafusion::optimizer::Optimizer;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 
-use crate::contract::Operators;
 use crate::device::{Engine, Opened};
 use crate::error::EngineError;
-use crate::levels::LimitLevels;
-use crate::missing::Missing;
-use crate::object_stores::ObjectStores;
 use crate::operator::registry;
 use crate::options::MillpondOptions;
 use crate::placement::PlaceOnDevice;
-use crate::plan_cache::PlanCache;
-use crate::planned_by::Rules;
-use crate::planner::KeepingPlanner;
+use crate::placement::contract::Operators;
+use crate::plan::levels::LimitLevels;
+use crate::plan::missing::Missing;
+use crate::session::object_stores::ObjectStores;
+use crate::session::plan_cache::PlanCache;
+use crate::session::planned_by::Rules;
+use crate::session::planner::KeepingPlanner;
 use crate::session::{INT96, Millpond, default_config};
 use crate::store::{Checks, SessionMark};
 

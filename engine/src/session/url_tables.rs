@@ -13,7 +13,8 @@ use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::context::{SessionContext, SessionState};
 
-use crate::{address, files, tables};
+use crate::files::address;
+use crate::{files, tables};
 
 /// Adds tables for file names to a session.
 pub fn enable(context: SessionContext) -> SessionContext {

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use crate::column::{ColumnInfo, Form, is_nested};
-use crate::program::failure::Failure;
+use crate::error::failure::Failure;
 use crate::program::interning::ReaderCodes;
 use crate::program::run::Run;
 

@@ -22,10 +22,10 @@ use tokio::sync::{RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit}
 use crate::column::layout::ExtentLayout;
 use crate::column::{ColumnInfo, storage};
 use crate::error::EngineError;
-use crate::metric;
+use crate::error::failure::Failure;
 use crate::options::Fallback;
+use crate::profile::metric;
 use crate::profile::{self, step};
-use crate::program::failure::Failure;
 use crate::program::run::Run;
 use crate::program::segment_run::SegmentRun;
 use crate::program::texts;

@@ -15,7 +15,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 
-use crate::node::REPLACE;
+use crate::plan::node::REPLACE;
 use crate::store::MadeSource;
 
 /// Resets an executed plan. The dynamic filters of its scans pass every row until an operator updates them.

@@ -18,11 +18,11 @@ use millpond_kernels::pipeline::{ColumnInput, ExtentInput, ExtentRows, LookupInp
 use millpond_memory::Stream;
 
 use crate::column::{DictionaryId, Form, uploaded_columns};
-use crate::metric;
+use crate::error::failure::Failure;
 use crate::options::MAX_BATCH_ROWS;
+use crate::profile::metric;
 use crate::program::context::RunContext;
 use crate::program::contract::{Opening, SourceFacts, SourceRun};
-use crate::program::failure::Failure;
 use crate::program::segment_run::SegmentRun;
 use crate::program::tables::HostTable;
 use crate::store::{ColumnForm, Scan, Store, StoredColumn, View};

@@ -15,10 +15,10 @@ use tokio::sync::Semaphore;
 
 use crate::column::is_nested;
 use crate::error::EngineError;
+use crate::error::failure::Failure;
 use crate::options::Cache;
 use crate::profile::step;
 use crate::program::context::RunContext;
-use crate::program::failure::Failure;
 use crate::program::texts;
 use crate::store::checks::Age;
 use crate::store::column::{ColumnForm, StoredColumn, Whole};

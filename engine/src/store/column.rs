@@ -24,7 +24,7 @@ use crate::column::facts::Facts;
 use crate::column::{plain_repr, storage};
 use crate::device::Engine;
 use crate::error::EngineError;
-use crate::program::failure::Failure;
+use crate::error::failure::Failure;
 use crate::store::entry::Entry;
 use crate::store::kept_lookups::KeptLookups;
 

@@ -16,8 +16,8 @@ use millpond_memory::{
     PinnedPool, Request, Scope, Stream,
 };
 
+use crate::error::failure::Failure;
 use crate::options::{Cache, MillpondOptions};
-use crate::program::failure::Failure;
 use crate::store::column::{About, ColumnForm, StoredColumn};
 use crate::store::{Store, Table, lock};
 

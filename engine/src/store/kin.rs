@@ -14,8 +14,8 @@ use std::sync::atomic::Ordering;
 
 use datafusion::arrow::datatypes::DataType;
 
+use crate::error::failure::Failure;
 use crate::program::context::RunContext;
-use crate::program::failure::Failure;
 use crate::store::column::{ColumnForm, Merged, StoredColumn, Whole};
 use crate::store::load::{ReadColumn, Wanted};
 use crate::store::{Held, Lacking, Store, Table, lock};

@@ -36,19 +36,19 @@ use crate::column::dictionary::SharedDictionary;
 use crate::column::facts::Facts;
 use crate::column::layout::ExtentLayout;
 use crate::column::storage;
+use crate::device::workers::off_workers;
 use crate::error::EngineError;
-use crate::panics;
+use crate::error::failure::Failure;
+use crate::error::panics;
 use crate::parquet::{
     Chunks, Columns, Decoded, Decoding, DeviceColumn, Interning, OnDevice, ParquetScan, Refused, Room, Spec, Target,
     Together, Undecoded, Units, Up, Values,
 };
 use crate::profile::{self, step};
 use crate::program::context::RunContext;
-use crate::program::failure::Failure;
 use crate::program::interning::ReaderCodes;
 use crate::store::column::{ColumnForm, Piece, ty_of};
 use crate::store::lock;
-use crate::workers::off_workers;
 
 /// Maximum rows of a chunk: if DataFusion reads, if the host decodes, and if the device decodes.
 const CHUNK_ROWS: usize = 1 << 17;

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use millpond_kernels::pipeline::LookupInput;
 use millpond_memory::{ByteSize, Request, Stream};
 
+use crate::error::failure::Failure;
 use crate::program::context::RunContext;
-use crate::program::failure::Failure;
 use crate::program::tables::HostTable;
 use crate::store::Store;
 use crate::store::column::StoredColumn;

@@ -54,9 +54,9 @@ pub(crate) use crate::store::share::static_part;
 
 use crate::column::{is_coded, is_string, plain_repr};
 use crate::device::Engine;
+use crate::error::failure::Failure;
 use crate::options::Cache;
 use crate::program::context::RunContext;
-use crate::program::failure::Failure;
 use crate::store::host::{HostColumn, HostTier};
 use crate::store::identity::Identity;
 use crate::store::owners::Owners;

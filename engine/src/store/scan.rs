@@ -28,7 +28,7 @@ use futures::future::try_join_all;
 
 use crate::column::{DictionaryId, storage, uploaded_columns};
 use crate::error::EngineError;
-use crate::looks::Looks;
+use crate::plan::snapshot::Looks;
 use crate::store::checks::{Age, Checks};
 use crate::store::identity::{Batches, FileNow, Files, Identity};
 use crate::store::made::MadeSource;

@@ -17,7 +17,7 @@ use datafusion::error::Result;
 use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::CreateExternalTable;
 
-use crate::missing::Missing;
+use crate::plan::missing::Missing;
 use crate::tables::FileTable;
 use crate::tables::infer::{Found, columns, keys_of, names_and_types, without_keys};
 use crate::tables::place::Place;

@@ -20,7 +20,7 @@ use datafusion::object_store::path::Path;
 use datafusion::object_store::{Error, ObjectMeta};
 use datafusion::parquet::errors::ParquetError;
 
-use crate::address;
+use crate::files::address;
 use crate::files::keys;
 use crate::files::pattern::Pattern;
 use crate::store::{Age, Checks};

@@ -25,10 +25,10 @@ use millpond::datafusion::physical_plan::unnest::UnnestExec;
 use millpond::datafusion::physical_plan::{
     ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, ReplaceChildrenOptions,
 };
+use millpond::error::reason::Reason;
 use millpond::operator::registry;
 use millpond::placement::{PlaceOnDevice, Placing};
 use millpond::program::contract::Cut;
-use millpond::reason::Reason;
 use millpond::source::upload::UploadExec;
 use millpond::{DeviceChoice, Fallback, Millpond, MillpondBuilder, QueryReport, error};
 

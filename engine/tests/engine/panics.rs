@@ -50,7 +50,7 @@ async fn soon<T>(work: impl Future<Output = T>) -> T {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_is_the_error_of_its_query_alone() {
-    millpond::panics::note_panics();
+    millpond::error::panics::note_panics();
     for device in [DeviceChoice::Cpu, DeviceChoice::Sim] {
         let session = session(device);
         for sql in [
@@ -80,7 +80,7 @@ async fn a_panic_is_the_error_of_its_query_alone() {
 /// The test's own code is a file of this workspace.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_says_whose_it_is_and_where() {
-    millpond::panics::note_panics();
+    millpond::error::panics::note_panics();
     let session = session(DeviceChoice::Cpu);
     let panicked = soon(session.execute("SELECT fall_off(s) FROM t")).await.map(|_| ()).expect_err("it panics");
     let text = EngineError::find(&panicked).expect("the engine's").to_string();

@@ -156,7 +156,7 @@ fn relation(function: &'static str, name: &str, session: &dyn Session) -> Result
         matches!(first.as_str(), "select" | "with" | "values" | "table") || name.trim_start().starts_with('(');
     match session.as_any().downcast_ref::<SessionState>() {
         Some(state) if is_query => {
-            let planned = at_once(|| millpond::sql::logical_plan(state, name));
+            let planned = at_once(|| millpond::session::sql::logical_plan(state, name));
             let plan = planned.map_err(|error| FunctionError::Query {
                 function,
                 sql: name.to_string(),

@@ -21,7 +21,7 @@ use std::path::Path;
 use clap::ValueEnum;
 use millpond::Millpond;
 use millpond::datafusion::logical_expr::LogicalPlan;
-use millpond::reason::KINDS;
+use millpond::error::reason::KINDS;
 
 use crate::answer::{Look, Runner};
 use crate::args::{Cli, Format, Rows, rows as rows_wanted};

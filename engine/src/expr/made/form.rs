@@ -9,11 +9,11 @@ use datafusion::physical_expr::PhysicalExpr;
 use millpond_kernels::codegen::ir::{NodeId, Repr, Ty};
 
 use crate::column::{DictionaryId, plain_repr, type_unsupported};
+use crate::error::reason::Reason;
 use crate::expr::cast::{same_representation, same_strings};
 use crate::expr::dictionary::{Dictionary, Lookup, LookupKind, StringPart};
 use crate::expr::list::{List, itself};
 use crate::expr::{Lowering, Value, unsupported};
-use crate::reason::Reason;
 
 /// Values and items in one form: nodes, tables, and the dictionary of their codes.
 pub(super) type InOneForm = (Vec<NodeId>, Vec<Lookup>, Option<DictionaryId>);

@@ -13,12 +13,12 @@ use millpond_kernels::codegen::ir::{Arithmetic, Comparison, Graph, GraphError, N
 use super::form::{coded, plain};
 use super::{ItemForm, Items, Listed, Made, Rule, is_list};
 use crate::column::{is_coded, is_nested, plain_repr, type_unsupported};
+use crate::error::reason::Reason;
 use crate::expr::builtin::is_datafusions_scalar;
 use crate::expr::cast::same_strings;
 use crate::expr::dictionary::StringPart;
 use crate::expr::list::{List, item_type, number_of_item};
 use crate::expr::{Lowering, Scope, Value, refused, unsupported};
-use crate::reason::Reason;
 
 /// Items that a function constructs in a row: their definition, their number, and whether there is a list.
 struct Part {

@@ -24,6 +24,7 @@ use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::aggregates::AggregateExec;
 
+use crate::error::reason::Reason;
 use crate::expr::builtin::is_own_aggregate;
 use crate::expr::sketch::{SketchExpr, SketchPart};
 use crate::operator::aggregate::digest::{USUAL_SIZE, most_apart};
@@ -32,7 +33,6 @@ use crate::operator::aggregate::ordered::{self, Ordered};
 use crate::operator::aggregate::ranked::is_ranked;
 use crate::operator::aggregate::sketch;
 use crate::operator::aggregate::sketch::{Method, Sketch};
-use crate::reason::Reason;
 
 /// Maximum launches over the same rows: sets, times one more than the number of distinct arguments.
 const MAX_VARIANTS: usize = 128;
@@ -446,7 +446,7 @@ fn grouping_ids(sets: &[Vec<bool>]) -> Vec<u64> {
 
 impl fmt::Display for Aggregation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let groups = crate::node::named(&self.keys);
+        let groups = crate::plan::node::named(&self.keys);
         let aggregates = self.calls.iter().map(|call| call.function.name()).collect::<Vec<_>>().join(", ");
         write!(f, "gby=[{groups}], aggr=[{aggregates}]")?;
         if self.variants.len() > 1 {

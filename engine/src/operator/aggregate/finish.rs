@@ -15,11 +15,11 @@ use crate::operator::aggregate::ranked::Place;
 use crate::operator::aggregate::sketch;
 
 use crate::column::{DictionaryId, is_string, plain_repr};
+use crate::error::reason::Reason;
 use crate::expr::interval;
 use crate::expr::{Lowering, Scope, Value};
 use crate::operator::aggregate::describe::Number;
 use crate::operator::aggregate::lower::LoweredAggregate;
-use crate::reason::Reason;
 
 /// Final step of one aggregate; numbers are positions among the accumulators.
 #[derive(Debug, Clone, PartialEq)]

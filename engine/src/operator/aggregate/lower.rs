@@ -21,6 +21,7 @@ use millpond_kernels::codegen::ir::{
 
 use crate::column::nested::has_least;
 use crate::column::{ColumnInfo, Form, TWO_ZEROS, has_two_zeros, is_nested, is_wide, scalar_integer, value_type};
+use crate::error::reason::Reason;
 use crate::expr::mended::is_checked;
 use crate::expr::{Dictionary, Lowering, Scope, Value, interval, refused};
 use crate::operator::aggregate::describe::{Aggregation, Call, Number, Variant};
@@ -31,7 +32,6 @@ use crate::operator::aggregate::{finish, moments, ordered, ranked, sketch};
 use crate::program::contract::{Sink, SinkRun, Stage, never_alone};
 use crate::program::lower::SegmentLowering;
 use crate::program::piece::LoweredSink;
-use crate::reason::Reason;
 
 use crate::operator::aggregate::finish::Final;
 

@@ -33,17 +33,17 @@ use datafusion::physical_plan::aggregates::{AggregateExec, AggregateInputMode, A
 use datafusion::physical_plan::sorts::sort::SortExec;
 
 use crate::column::ColumnInfo;
-use crate::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::error::EngineError;
+use crate::error::reason::Reason;
 use crate::expr::{Dictionaries, Lowering};
 use crate::operator::aggregate::describe::{Aggregation, Call};
 use crate::operator::aggregate::lower::{AggregateSink, FinishGroups};
 use crate::operator::aggregate::sorted::{RankSink, RankedRows};
+use crate::placement::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::placement::simplify::only_moves;
 use crate::placement::walk::Placing;
 use crate::program::contract::Cut;
 use crate::program::segments::{Open, Segments};
-use crate::reason::Reason;
 
 impl DeviceOperator for Aggregate {
     fn name(&self) -> &'static str {

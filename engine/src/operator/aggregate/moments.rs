@@ -17,11 +17,11 @@ use millpond_kernels::codegen::ir::{
     Repr,
 };
 
+use crate::error::reason::Reason;
 use crate::expr::{Lowering, Scope, Value};
 use crate::operator::aggregate::describe::Call;
 use crate::operator::aggregate::finish::Final;
 use crate::operator::aggregate::lower::unsupported;
-use crate::reason::Reason;
 
 /// Statistic that is computed from the moments.
 #[derive(Debug, Clone, Copy, PartialEq)]

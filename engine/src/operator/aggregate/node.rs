@@ -18,7 +18,7 @@ pub struct DeviceAggregateExec {
 
 impl DeviceAggregateExec {
     pub fn new(aggregation: Aggregation, input: Arc<dyn ExecutionPlan>) -> Self {
-        let properties = crate::node::properties(Arc::clone(&aggregation.schema), None);
+        let properties = crate::plan::node::properties(Arc::clone(&aggregation.schema), None);
         Self { aggregation: Arc::new(aggregation), input, properties }
     }
 
@@ -50,4 +50,4 @@ impl DisplayAs for DeviceAggregateExec {
     }
 }
 
-crate::node::device_node!(DeviceAggregateExec, execute: refuse);
+crate::plan::node::device_node!(DeviceAggregateExec, execute: refuse);

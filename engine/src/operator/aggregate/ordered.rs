@@ -25,13 +25,13 @@ use millpond_kernels::codegen::ir::{
 };
 
 use crate::column::{DictionaryId, is_characters, is_nested};
+use crate::error::reason::Reason;
 use crate::expr::{LookupTable, Lowering, Scope, Value, refused, sorted_so};
 use crate::operator::aggregate::describe::Call;
 use crate::operator::aggregate::finish::Final;
 use crate::operator::aggregate::lower::unsupported;
 use crate::operator::aggregate::ranked::{present, value_at};
 use crate::operator::aggregate::ranks::{Becomes, Ranked, RankedBy, looked_up_at};
-use crate::reason::Reason;
 
 /// Kind of an ordered aggregate.
 #[derive(Debug, Clone, PartialEq)]

@@ -18,6 +18,7 @@ use millpond_kernels::codegen::ir::{
     Overflow, Range, Repr, Rounding, Ty,
 };
 
+use crate::error::reason::Reason;
 use crate::expr::{LookupTable, refused};
 use crate::expr::{Lowering, Scope, Value};
 use crate::operator::aggregate::describe::Call;
@@ -25,7 +26,6 @@ use crate::operator::aggregate::digest::{self, Asked};
 use crate::operator::aggregate::finish::Final;
 use crate::operator::aggregate::lower::unsupported;
 use crate::operator::aggregate::ranks::{Becomes, Ranked, RankedBy, looked_up_at};
-use crate::reason::Reason;
 
 /// Inverse of the step between weights of an interpolation.
 const WEIGHTS: f64 = 1_000_000.0;

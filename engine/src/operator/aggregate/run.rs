@@ -26,10 +26,10 @@ use millpond_kernels::tune;
 use millpond_memory::{DeviceBuffer, Reservation, Stream};
 
 use crate::error::EngineError;
+use crate::error::failure::Failure;
 use crate::program::answers::{Question, rows_of_each};
 use crate::program::contract::{SinkRun, TableSize};
 use crate::program::extent::Extent;
-use crate::program::failure::Failure;
 use crate::program::given::Given;
 use crate::program::part::{Kept, Part, SMALL_RESULT_BYTES};
 use crate::program::piece::LoweredSegment;

@@ -22,11 +22,11 @@ use millpond_kernels::codegen::ir::{
     Repr,
 };
 
+use crate::error::reason::Reason;
 use crate::expr::sketch::{REGISTERS, RUN_BITS};
 use crate::expr::{Lowering, Scope, refused};
 use crate::operator::aggregate::finish::Final;
 use crate::operator::aggregate::lower::unsupported;
-use crate::reason::Reason;
 
 /// Number of steps after which the series of [`sigma`] no longer changes, for any number of empty registers.
 const SIGMA_STEPS: usize = 21;

@@ -24,6 +24,8 @@ use millpond_memory::{DeviceView, Reservation, Stream};
 
 use crate::column::{ColumnInfo, Form};
 use crate::error::EngineError;
+use crate::error::failure::{Failure, control_words, flagged};
+use crate::error::reason::Reason;
 use crate::operator::aggregate::finish;
 use crate::operator::aggregate::lower::{lower, variant};
 use crate::operator::aggregate::node::DeviceAggregateExec;
@@ -32,13 +34,11 @@ use crate::operator::sort::lower::SortedBy;
 use crate::operator::sort::run::{fetch_rows, order_rows};
 use crate::program::contract::{Sink, SinkRun, Stage, never_alone};
 use crate::program::extent::Extent;
-use crate::program::failure::{Failure, control_words, flagged};
 use crate::program::given::{Given, LookedUp};
 use crate::program::lower::{SegmentLowering, number_column};
 use crate::program::part::{Kept, Part};
 use crate::program::piece::{LoweredSegment, LoweredSink};
 use crate::program::segment_run::SegmentRun;
-use crate::reason::Reason;
 
 /// Sink that writes all rows with their keys and the columns to be ordered; the aggregation reads them next.
 #[derive(Debug)]

@@ -13,6 +13,7 @@ use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use millpond_kernels::codegen::ir::{GraphError, Literal as Slot, NodeId, Overflow, Repr, SinkSpec, Ty};
 
 use crate::column::{ColumnInfo, DictionaryId, Form, is_nested};
+use crate::error::reason::Reason;
 use crate::expr::builtin::{is_datafusions_scalar, is_own_scalar};
 use crate::expr::made::Made;
 use crate::expr::{Dictionaries, Lowering, Scope, Value, refused, unsupported};
@@ -20,7 +21,6 @@ use crate::operator::construct::run::ConstructRun;
 use crate::program::contract::{Sink, SinkRun};
 use crate::program::lower::{PieceBuilder, SegmentLowering};
 use crate::program::piece::{LoweredSink, Piece};
-use crate::reason::Reason;
 
 /// Sink for the columns of the projection, some of which are constructed.
 #[derive(Debug, Clone)]

@@ -30,13 +30,13 @@ use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 use self::lower::ConstructSink;
-use crate::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::error::EngineError;
+use crate::error::reason::Reason;
 use crate::expr::Lowering;
+use crate::placement::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::placement::walk::Placing;
 use crate::program::contract::Cut;
 use crate::program::segments::{Open, Segments};
-use crate::reason::Reason;
 
 /// A projection that constructs nested values.
 #[derive(Debug, Clone)]
@@ -58,7 +58,7 @@ impl DeviceConstructExec {
 
 impl DisplayAs for DeviceConstructExec {
     fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        let columns = crate::node::named(self.sink.columns());
+        let columns = crate::plan::node::named(self.sink.columns());
         match t {
             DisplayFormatType::TreeRender => write!(f, "expr={columns}"),
             _ => write!(f, "DeviceConstructExec: expr=[{columns}]"),
@@ -66,7 +66,7 @@ impl DisplayAs for DeviceConstructExec {
     }
 }
 
-crate::node::device_node!(DeviceConstructExec, execute: refuse);
+crate::plan::node::device_node!(DeviceConstructExec, execute: refuse);
 
 /// The device's form of `projection` over `tree`, which constructs a nested value from several columns.
 ///
@@ -86,7 +86,7 @@ pub(crate) fn judge(
         let scope = lowering.scope();
         sink.outputs(&mut lowering, &scope)?.into_iter().map(|output| output.info).collect()
     };
-    let properties = crate::node::properties(projection.schema(), sorted);
+    let properties = crate::plan::node::properties(projection.schema(), sorted);
     Ok((Arc::new(DeviceConstructExec { sink, input: Arc::clone(&tree.plan), properties }), columns))
 }
 

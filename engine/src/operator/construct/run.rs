@@ -19,13 +19,13 @@ use millpond_kernels::pipeline::{ExtentInput, ExtentRows};
 use millpond_memory::DeviceView;
 
 use crate::error::EngineError;
+use crate::error::failure::Failure;
 use crate::operator::construct::lower::{Kind, LoweredConstruct, Making};
 use crate::options::MAX_BATCH_ROWS;
 use crate::program::answers::{Question, rows_of_each};
 use crate::program::contract::SinkRun;
 use crate::program::expand::running_sums;
 use crate::program::extent::{Extent, ExtentRest, PieceInput};
-use crate::program::failure::Failure;
 use crate::program::part::{Kept, Part};
 use crate::program::texts::Made;
 

@@ -22,8 +22,8 @@ use millpond_memory::Stream;
 use crate::column::layout::read_array;
 use crate::column::{ColumnInfo, Form};
 use crate::error::EngineError;
+use crate::error::failure::Failure;
 use crate::operator::join::DeviceJoinExec;
-use crate::program::failure::Failure;
 use crate::program::part::Part;
 use crate::program::run::Run;
 

@@ -22,13 +22,13 @@ use millpond_memory::{DeviceBuffer, DeviceView, Reservation, Stream};
 
 use crate::column::ColumnInfo;
 use crate::error::EngineError;
+use crate::error::failure::{Failure, flagged};
 use crate::expr::{LookupKind, LookupTable};
 use crate::operator::join::lower::{TableRoom, lower_table, table_spec};
 use crate::operator::join::probe::Asked;
 use crate::operator::join::{DeviceJoinExec, bounds};
 use crate::program::answers::Thing;
 use crate::program::build_side::{Build, BuildForm, KeyForm};
-use crate::program::failure::{Failure, flagged};
 use crate::program::given::Given;
 use crate::program::kept_ptx::Generated;
 use crate::program::lower::column_spec;

@@ -17,10 +17,10 @@ use millpond_kernels::pipeline::{ColumnInput, ExtentInput, Input, LookupInput};
 use millpond_memory::DeviceView;
 
 use crate::error::EngineError;
+use crate::error::failure::Failure;
 use crate::options::MAX_BATCH_ROWS;
 use crate::program::expand::NewRows;
 use crate::program::extent::{CutRows, PieceInput};
-use crate::program::failure::Failure;
 use crate::program::texts::Made;
 
 /// Pieces that a join launches beside a cut, as positions among [`Cut::beside`](crate::program::piece::Cut::beside).

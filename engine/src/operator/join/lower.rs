@@ -17,6 +17,8 @@ use millpond_kernels::codegen::ir::{NodeId, Repr, SinkSpec, TableKind, TableSpec
 use millpond_kernels::join::TableLayout;
 
 use crate::column::{ColumnInfo, Form};
+use crate::error::failure::Failure;
+use crate::error::reason::Reason;
 use crate::expr::{Dictionaries, LookupTable, Lowering, Scope, Value};
 use crate::operator::join::cut::{MatchCut, cross};
 use crate::operator::join::probe::{self, Asked};
@@ -25,10 +27,8 @@ use crate::operator::join::{DeviceJoinExec, JoinColumn, JoinKind};
 use crate::program::build_side::{BuildForm, KeyForm};
 use crate::program::contract::{Sink, SinkRun, Stage, never_alone};
 use crate::program::extent::CutRows;
-use crate::program::failure::Failure;
 use crate::program::lower::{PieceBuilder, SegmentLowering, number_column};
 use crate::program::piece::{Cut, LoweredSink, Piece};
-use crate::reason::Reason;
 
 /// Looks up keys in the build side of segment `build`.
 #[derive(Debug)]

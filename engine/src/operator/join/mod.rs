@@ -34,14 +34,14 @@ use datafusion::physical_plan::joins::{
 };
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
-use crate::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::error::EngineError;
+use crate::error::reason::Reason;
 use crate::operator::join::lower::{BuildSink, MarkSink, Marked, Probe, Unmatched, judge_join};
+use crate::placement::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::placement::walk::Placing;
 use crate::program::contract::Cut;
 use crate::program::materialise::Materialise;
 use crate::program::segments::{Open, Origin, Segments};
-use crate::reason::Reason;
 
 /// Rows that a join outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -285,7 +285,7 @@ impl DeviceJoinExec {
             left_builds,
             left,
             right,
-            properties: crate::node::properties(Arc::clone(&join.schema), None),
+            properties: crate::plan::node::properties(Arc::clone(&join.schema), None),
         }
     }
 

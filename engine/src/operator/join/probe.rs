@@ -16,10 +16,10 @@ use datafusion::physical_expr::PhysicalExpr;
 use millpond_kernels::codegen::ir::{Arithmetic, Bitwise, Comparison, Literal, NodeId, Overflow, Repr, Test, Ty};
 
 use crate::column::{ColumnInfo, TWO_ZEROS, has_two_zeros};
+use crate::error::reason::Reason;
 use crate::expr::{Dictionary, LookupTable, Lowering, Scope, Value, cast, unsupported};
 use crate::operator::join::{DeviceJoinExec, JoinColumn, JoinKind};
 use crate::program::build_side::{BuildForm, KeyForm, KeySlice};
-use crate::reason::Reason;
 
 /// Requirements of a join on the table of its build side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

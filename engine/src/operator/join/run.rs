@@ -10,11 +10,11 @@ use futures::future::BoxFuture;
 use millpond_kernels::pipeline::Input;
 use millpond_memory::Stream;
 
+use crate::error::failure::Failure;
 use crate::operator::join::DeviceJoinExec;
 use crate::operator::join::build::build;
 use crate::program::contract::SinkRun;
 use crate::program::extent::Extent;
-use crate::program::failure::Failure;
 use crate::program::given::Given;
 use crate::program::part::Kept;
 use crate::program::segment_run::SegmentRun;

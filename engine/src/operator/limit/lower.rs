@@ -1,10 +1,10 @@
 //! A limit as a sink: dense columns, of which its run keeps the rows between offset and limit.
 
+use crate::error::reason::Reason;
 use crate::operator::limit::run::LimitRun;
 use crate::program::contract::{Sink, SinkRun};
 use crate::program::lower::SegmentLowering;
 use crate::program::piece::LoweredSink;
-use crate::reason::Reason;
 
 /// Sink of dense columns, without the first `skip` rows, and with at most `fetch` others.
 #[derive(Debug, Clone, Copy)]

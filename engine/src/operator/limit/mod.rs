@@ -21,9 +21,9 @@ use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
-use crate::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::error::EngineError;
 use crate::operator::limit::lower::LimitSink;
+use crate::placement::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::placement::walk::Placing;
 use crate::program::contract::Cut;
 use crate::program::segments::{Open, Segments};
@@ -40,7 +40,7 @@ pub struct DeviceLimitExec {
 impl DeviceLimitExec {
     /// The rows of `input` after the first `skip`, at most `fetch`. `sorted` is the order of `input`, if it has one.
     pub fn new(input: Arc<dyn ExecutionPlan>, skip: usize, fetch: Option<usize>, sorted: Option<LexOrdering>) -> Self {
-        let properties = crate::node::properties(input.schema(), sorted);
+        let properties = crate::plan::node::properties(input.schema(), sorted);
         Self { skip, fetch, input, properties }
     }
 
@@ -73,7 +73,7 @@ impl DisplayAs for DeviceLimitExec {
     }
 }
 
-crate::node::device_node!(DeviceLimitExec, execute: refuse);
+crate::plan::node::device_node!(DeviceLimitExec, execute: refuse);
 
 impl DeviceOperator for Limit {
     fn name(&self) -> &'static str {

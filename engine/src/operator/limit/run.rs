@@ -18,10 +18,10 @@ use millpond_kernels::codegen::ir::{
 use millpond_kernels::pipeline::Input;
 use millpond_memory::Stream;
 
+use crate::error::failure::Failure;
 use crate::operator::limit::lower::LimitSink;
 use crate::program::contract::SinkRun;
 use crate::program::extent::Extent;
-use crate::program::failure::Failure;
 use crate::program::movers::{Mover, Moves};
 use crate::program::part::{Kept, Part};
 use crate::program::run::Run;

@@ -39,13 +39,13 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, InputDistributionRequirements, PlanProperties,
 };
 
-use crate::contract::{DeviceOperator, Placed};
 use crate::error::EngineError;
-use crate::node::REPLACE;
+use crate::error::reason::Reason;
 use crate::operator::recursion::run::{Steps, WorkRows};
+use crate::placement::contract::{DeviceOperator, Placed};
 use crate::placement::walk::Placing;
+use crate::plan::node::REPLACE;
 use crate::program::contract::Cut;
-use crate::reason::Reason;
 
 /// Number of the next recursion in this process.
 static NEXT: AtomicU64 = AtomicU64::new(0);

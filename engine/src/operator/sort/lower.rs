@@ -3,12 +3,12 @@
 use datafusion::physical_expr::LexOrdering;
 
 use crate::column::DictionaryId;
+use crate::error::reason::Reason;
 use crate::operator::sort::run::SortRun;
 use crate::operator::sort::top::{self, Best};
 use crate::program::contract::{Sink, SinkRun};
 use crate::program::lower::SegmentLowering;
 use crate::program::piece::LoweredSink;
-use crate::reason::Reason;
 
 use std::sync::Arc;
 

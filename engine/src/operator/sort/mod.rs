@@ -36,15 +36,15 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
 use crate::column::ColumnInfo;
-use crate::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::error::EngineError;
+use crate::error::reason::Reason;
 use crate::expr::{Dictionaries, Lowering};
 use crate::operator::sort::lower::SortSink;
+use crate::placement::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::placement::simplify::only_moves;
 use crate::placement::walk::{Placing, with_children};
 use crate::program::contract::Cut;
 use crate::program::segments::{Open, Segments};
-use crate::reason::Reason;
 
 /// Maximum rows that are sorted as one: one pipeline reads no more.
 const MAX_SORTED_ROWS: usize = millpond_kernels::abi::MAX_EXTENT_ROWS as usize;
@@ -62,7 +62,7 @@ impl DeviceSortExec {
     /// The device's form of `sort`, over `input`, with at most `fetch` rows.
     pub fn new(sort: &SortExec, fetch: Option<usize>, input: Arc<dyn ExecutionPlan>) -> Self {
         let order = sort.expr().clone();
-        let properties = crate::node::properties(sort.schema(), Some(order.clone()));
+        let properties = crate::plan::node::properties(sort.schema(), Some(order.clone()));
         Self { order, fetch, input, properties }
     }
 
@@ -96,7 +96,7 @@ impl DisplayAs for DeviceSortExec {
     }
 }
 
-crate::node::device_node!(DeviceSortExec, execute: refuse);
+crate::plan::node::device_node!(DeviceSortExec, execute: refuse);
 
 impl DeviceOperator for Sort {
     fn name(&self) -> &'static str {

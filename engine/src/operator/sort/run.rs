@@ -24,12 +24,12 @@ use millpond_kernels::sort::{self, Sort};
 use millpond_memory::{DeviceView, Reservation, Stream};
 
 use crate::error::EngineError;
+use crate::error::failure::Failure;
 use crate::expr::{Lookup, LookupKind, LookupTable};
 use crate::operator::sort::lower::{LoweredSort, SortedBy};
 use crate::operator::sort::top::Search;
 use crate::program::contract::SinkRun;
 use crate::program::extent::Extent;
-use crate::program::failure::Failure;
 use crate::program::given::Given;
 use crate::program::movers::{Mover, Moves};
 use crate::program::part::{Kept, Part};

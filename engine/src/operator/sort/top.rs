@@ -26,12 +26,12 @@ use millpond_kernels::tune;
 use millpond_memory::{DeviceBuffer, Stream};
 
 use crate::error::EngineError;
+use crate::error::failure::{Failure, control_words, flagged};
 use crate::expr::{LookupTable, Lowering};
 use crate::operator::sort::lower::SortedBy;
 use crate::operator::sort::run::{SortRun, first_rows};
 use crate::program::answers::{Question, rows_of_each};
 use crate::program::extent::{Extent, ExtentRest};
-use crate::program::failure::{Failure, control_words, flagged};
 use crate::program::part::{Kept, Part};
 use crate::program::run::Run;
 use crate::program::segment_run::SegmentRun;

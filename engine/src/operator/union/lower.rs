@@ -9,12 +9,12 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 
 use crate::column::{ColumnInfo, DictionaryId, Form};
+use crate::error::reason::Reason;
 use crate::expr::{Dictionaries, Dictionary, Lowering, Value};
 use crate::program::contract::{Sink, SinkRun};
 use crate::program::lower::SegmentLowering;
 use crate::program::materialise::KeepRows;
 use crate::program::piece::LoweredSink;
-use crate::reason::Reason;
 
 /// The columns of a union, from the columns of its inputs.
 pub fn union_columns(inputs: &[Vec<ColumnInfo>], dictionaries: &mut Dictionaries) -> Vec<ColumnInfo> {

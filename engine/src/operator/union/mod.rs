@@ -21,13 +21,13 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
-use crate::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::error::EngineError;
+use crate::error::reason::Reason;
 use crate::operator::union::lower::{BranchSink, union_columns};
+use crate::placement::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::placement::walk::Placing;
 use crate::program::contract::Cut;
 use crate::program::segments::{Open, Origin, Segments};
-use crate::reason::Reason;
 
 /// A union on the device.
 #[derive(Debug, Clone)]
@@ -39,7 +39,7 @@ pub struct DeviceUnionExec {
 impl DeviceUnionExec {
     /// The device's form of `union`, over `inputs`.
     pub fn new(union: &dyn ExecutionPlan, inputs: Vec<Arc<dyn ExecutionPlan>>) -> Self {
-        Self { inputs, properties: crate::node::properties(union.schema(), None) }
+        Self { inputs, properties: crate::plan::node::properties(union.schema(), None) }
     }
 
     pub fn inputs(&self) -> &[Arc<dyn ExecutionPlan>] {

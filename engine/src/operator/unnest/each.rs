@@ -20,15 +20,15 @@ use futures::future::BoxFuture;
 use millpond_kernels::codegen::ir::{Comparison, Literal as Slot, NodeId, Repr, Ty};
 
 use crate::column::ColumnInfo;
+use crate::error::failure::Failure;
+use crate::error::reason::Reason;
 use crate::expr::builtin::is_own_scalar;
 use crate::expr::{Lowering, Scope, Value, refused};
 use crate::program::contract::{Sink, SinkRun};
 use crate::program::extent::Extent;
-use crate::program::failure::Failure;
 use crate::program::lower::SegmentLowering;
 use crate::program::part::Kept;
 use crate::program::piece::LoweredSink;
-use crate::reason::Reason;
 
 /// Maximum items of a list: longer lists stay on the CPU, since each item is a launch.
 const MOST_ITEMS: usize = 64;

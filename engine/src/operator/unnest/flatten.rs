@@ -27,16 +27,16 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use millpond_kernels::codegen::ir::{Arithmetic, Comparison, GraphError, NodeId, Overflow, Repr, SinkSpec, Test, Ty};
 
 use crate::column::{ColumnInfo, DictionaryId, Form, type_unsupported};
-use crate::contract::{DeviceTree, Placed};
+use crate::error::reason::Reason;
 use crate::expr::list::item_type;
 use crate::expr::{
     Dictionaries, LISTS_ARE_CARRIED, Lookup, LookupKind, LookupTable, Lowering, Scope, Value, unsupported,
 };
+use crate::placement::contract::{DeviceTree, Placed};
 use crate::placement::walk::Placing;
 use crate::program::contract::{Stage, never_alone};
 use crate::program::lower::{PieceBuilder, SegmentLowering, number_column};
 use crate::program::piece::Cut;
-use crate::reason::Reason;
 
 /// Mapping of an UNNEST's input columns to its output.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl DisplayAs for DeviceFlattenExec {
     }
 }
 
-crate::node::device_node!(DeviceFlattenExec, execute: refuse);
+crate::plan::node::device_node!(DeviceFlattenExec, execute: refuse);
 
 /// Places an UNNEST of columns; `None` for other nodes.
 pub(super) fn place(node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Option<Result<Placed>> {
@@ -125,7 +125,7 @@ fn judge(
         flat,
         lists: lists.join(", "),
         input: Arc::clone(&input.plan),
-        properties: crate::node::properties(schema, None),
+        properties: crate::plan::node::properties(schema, None),
     };
     let cpu = Arc::clone(node);
     let tree = DeviceTree { plan: Arc::new(device), cpu, columns, row_limit: None, sorted: false, aggregated: true };

@@ -8,13 +8,13 @@ use datafusion::physical_expr::PhysicalExpr;
 use millpond_kernels::codegen::ir::{NodeId, Repr, Ty};
 
 use crate::column::{ColumnInfo, Form, is_characters};
+use crate::error::reason::Reason;
 use crate::expr::{Lowering, Scope, unsupported};
 use crate::operator::unnest::found::{Found, HitField, Items};
 use crate::operator::unnest::run::HitsRun;
 use crate::program::contract::{Sink, SinkRun};
 use crate::program::lower::SegmentLowering;
 use crate::program::piece::LoweredSink;
-use crate::reason::Reason;
 
 /// The name of an item that is no structure.
 pub(crate) const ITEM: &str = "item";

@@ -35,14 +35,14 @@ pub use self::found::{Found, HitField, Items, ListFunction, WordHits};
 use self::lower::HitsSink;
 use self::recognise::{Columns, Unnested};
 use crate::column::ColumnInfo;
-use crate::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::error::EngineError;
+use crate::error::reason::Reason;
 use crate::expr::{Dictionaries, Lowering};
 use crate::operator::project::{self, DeviceProjectExec};
+use crate::placement::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::placement::walk::Placing;
 use crate::program::contract::Cut;
 use crate::program::segments::{Open, Segments};
-use crate::reason::Reason;
 
 /// Repeats the rows of its input for each item of their lists.
 #[derive(Debug, Clone)]
@@ -66,7 +66,7 @@ impl DeviceUnnestExec {
 
 impl DisplayAs for DeviceUnnestExec {
     fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        let (payload, lists) = (crate::node::named(self.sink.payload()), &self.lists);
+        let (payload, lists) = (crate::plan::node::named(self.sink.payload()), &self.lists);
         match t {
             DisplayFormatType::TreeRender => write!(f, "lists={lists}"),
             _ => write!(f, "DeviceUnnestExec: lists=[{lists}], payload=[{payload}]"),
@@ -74,7 +74,7 @@ impl DisplayAs for DeviceUnnestExec {
     }
 }
 
-crate::node::device_node!(DeviceUnnestExec, execute: refuse);
+crate::plan::node::device_node!(DeviceUnnestExec, execute: refuse);
 
 /// Sink for the items.
 #[derive(Debug, Clone, PartialEq)]
@@ -176,7 +176,7 @@ impl Unnested {
             sink: self.sink.clone(),
             lists: self.lists.clone(),
             input: Arc::clone(&input.plan),
-            properties: crate::node::properties(Arc::clone(&self.schema), None),
+            properties: crate::plan::node::properties(Arc::clone(&self.schema), None),
         };
         let project = DeviceProjectExec::of(self.above.clone(), node.schema(), Arc::new(unnest));
         let tree = DeviceTree {

@@ -21,6 +21,7 @@ use millpond_kernels::sentences::{self, Hits, Texts, What};
 use millpond_memory::{DeviceView, Reservation, Stream};
 
 use crate::error::EngineError;
+use crate::error::failure::Failure;
 use crate::operator::unnest::found::{Found, Items, WordHits};
 use crate::operator::unnest::lower::{LoweredHits, codes};
 use crate::options::MAX_BATCH_ROWS;
@@ -28,7 +29,6 @@ use crate::program::answers::{Question, rows_of_each};
 use crate::program::contract::SinkRun;
 use crate::program::expand::running_sums;
 use crate::program::extent::{Extent, ExtentRest};
-use crate::program::failure::Failure;
 use crate::program::kept_ptx::Generated;
 use crate::program::part::{Kept, Part};
 use crate::program::run::Run;

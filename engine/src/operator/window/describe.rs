@@ -23,10 +23,10 @@ use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::windows::{WindowExpr, WindowUDFExpr};
 use millpond_kernels::window::{MAX_ROWS, Ranking, Units};
 
+use crate::error::reason::Reason;
 use crate::expr::builtin::is_own_aggregate;
 use crate::operator::aggregate::describe::percentile;
 use crate::operator::aggregate::ordered::{self, Ordered};
-use crate::reason::Reason;
 
 /// Maximum distance of NTH_VALUE's row from the end of its frame; beyond it the function stays on the CPU.
 const MOST_NTH: i64 = 1 << 16;

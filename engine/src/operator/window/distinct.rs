@@ -23,11 +23,11 @@ use millpond_kernels::window::{
 };
 use millpond_memory::DeviceView;
 
+use crate::error::failure::Failure;
 use crate::operator::sort::lower::SortedBy;
 use crate::operator::sort::run::{order_by_keys, sort_keys};
 use crate::operator::window::lower::{LoweredFrame, LoweredFunction};
 use crate::operator::window::run::{Held, Windows};
-use crate::program::failure::Failure;
 use crate::program::part::Part;
 
 /// Method of counting each value once.

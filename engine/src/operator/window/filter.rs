@@ -17,9 +17,9 @@ use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Window, WindowF
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 use crate::expr::builtin::is_own_aggregate;
-use crate::logical_walk::any;
 use crate::operator::window::pairs::statistic;
 use crate::options::MillpondOptions;
+use crate::plan::logical_walk::any;
 
 /// Moves filters of windows into arguments.
 #[derive(Debug)]

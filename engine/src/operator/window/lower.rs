@@ -19,6 +19,7 @@ use millpond_kernels::window::{Bound, MAX_KEYS, Operation, Ranking, Statistic, U
 use crate::column::half::widened;
 use crate::column::nested::has_least;
 use crate::column::{ColumnInfo, DictionaryId, Form, is_nested, number_repr};
+use crate::error::reason::Reason;
 use crate::expr::mended::is_checked;
 use crate::expr::{Lowering, Scope, Value, sorted_so};
 use crate::operator::sort::lower::SortedBy;
@@ -32,7 +33,6 @@ use crate::operator::window::texts::LoweredText;
 use crate::program::contract::{Sink, SinkRun};
 use crate::program::lower::SegmentLowering;
 use crate::program::piece::LoweredSink;
-use crate::reason::Reason;
 
 /// Maximum digits of a decimal for AVG: the scaled sum of all rows that a window takes stays within 128 bits.
 const MOST_AVERAGED_DIGITS: u8 = 24;

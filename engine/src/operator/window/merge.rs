@@ -16,10 +16,10 @@ use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 
-use crate::contract::DeviceTree;
 use crate::operator::project::DeviceProjectExec;
 use crate::operator::window::DeviceWindowExec;
 use crate::operator::window::describe::{Call, Function};
+use crate::placement::contract::DeviceTree;
 
 /// Replaces `functions` over `input`, which is a window, with the output of `node`; also returns the order of its rows.
 pub(super) fn merged(

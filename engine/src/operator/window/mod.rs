@@ -45,16 +45,16 @@ use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec, Wi
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 
 use crate::column::ColumnInfo;
-use crate::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::error::EngineError;
+use crate::error::reason::Reason;
 use crate::expr::Lowering;
 use crate::operator::sort::check_rows;
 use crate::operator::window::describe::{Function, refused};
 use crate::operator::window::lower::{LoweredFunction, WindowSink};
+use crate::placement::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::placement::walk::Placing;
 use crate::program::contract::Cut;
 use crate::program::segments::{Open, Segments};
-use crate::reason::Reason;
 
 /// Window functions on the device.
 #[derive(Debug, Clone)]
@@ -78,7 +78,7 @@ impl DeviceWindowExec {
         schema: SchemaRef,
     ) -> Self {
         let order = LexOrdering::new(sort.clone()).or_else(|| keeps.clone());
-        let properties = crate::node::properties(schema, order);
+        let properties = crate::plan::node::properties(schema, order);
         Self { sort, functions: Arc::new(functions), keeps, input, properties }
     }
 
@@ -103,7 +103,7 @@ impl DisplayAs for DeviceWindowExec {
     }
 }
 
-crate::node::device_node!(DeviceWindowExec, execute: refuse);
+crate::plan::node::device_node!(DeviceWindowExec, execute: refuse);
 
 /// Windows: their placement, and their sinks.
 #[derive(Debug)]

@@ -16,12 +16,12 @@ use millpond_kernels::codegen::ir::{Repr, Ty};
 use millpond_kernels::window::{Out, Pairs, Positions, Statistic, Window, pairs_bytes};
 
 use crate::column::Form;
+use crate::error::failure::Failure;
+use crate::error::reason::Reason;
 use crate::operator::window::describe::{Function, refused};
 use crate::operator::window::lower::{Columns, LoweredFrame, Work};
 use crate::operator::window::run::{Windows, column, frame_of};
-use crate::program::failure::Failure;
 use crate::program::part::Part;
-use crate::reason::Reason;
 
 /// A statistic of two columns.
 #[derive(Debug, Clone)]

@@ -26,15 +26,15 @@ use millpond_kernels::window::{
 use millpond_memory::Reservation;
 
 use crate::column::Form;
+use crate::error::failure::Failure;
+use crate::error::reason::Reason;
 use crate::operator::sort::lower::SortedBy;
 use crate::operator::sort::run::{order_by_keys, sort_keys};
 use crate::operator::window::describe::{Function, refused};
 use crate::operator::window::distinct::Once;
 use crate::operator::window::lower::{Columns, LoweredFrame, LoweredFunction, Work};
 use crate::operator::window::run::{Held, Windows, column, frame_of};
-use crate::program::failure::Failure;
 use crate::program::part::Part;
-use crate::reason::Reason;
 
 /// A median or percentile.
 #[derive(Debug, Clone)]

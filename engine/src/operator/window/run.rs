@@ -22,6 +22,7 @@ use millpond_kernels::window::{
 use millpond_memory::{DeviceBuffer, DeviceView, Reservation, Stream};
 
 use crate::error::EngineError;
+use crate::error::failure::Failure;
 use crate::expr::{Lookup, LookupKind};
 use crate::operator::sort::run::{fetch_rows, fetch_rows_beside, order_rows, sort_keys};
 use crate::operator::window::describe::From;
@@ -30,7 +31,6 @@ use crate::operator::window::lower::{LoweredFrame, LoweredFunction, LoweredKey, 
 use crate::operator::window::percentile::KeptMatrix;
 use crate::program::contract::SinkRun;
 use crate::program::extent::Extent;
-use crate::program::failure::Failure;
 use crate::program::given::Given;
 use crate::program::part::{Kept, Part};
 use crate::program::segment_run::SegmentRun;

@@ -18,14 +18,14 @@ use millpond_kernels::codegen::ir::{Repr, Ty};
 use millpond_kernels::window::{Joined, Out, Positions, Window};
 
 use crate::column::{Form, is_characters};
+use crate::error::failure::Failure;
+use crate::error::reason::Reason;
 use crate::operator::aggregate::ordered::behind;
 use crate::operator::aggregate::sorted::joined;
 use crate::operator::window::describe::{Function, refused};
 use crate::operator::window::lower::{Columns, LoweredFrame, Work};
 use crate::operator::window::run::{Windows, column, frame_of};
-use crate::program::failure::Failure;
 use crate::program::part::Part;
-use crate::reason::Reason;
 
 /// The texts of frames.
 #[derive(Debug, Clone)]

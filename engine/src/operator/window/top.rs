@@ -19,13 +19,13 @@ use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 use datafusion::physical_plan::sorts::partitioned_topk::{PartitionedTopKExec, WindowFnKind};
 use millpond_kernels::window::{Ranking, Units};
 
-use crate::contract::{DeviceTree, Placed};
+use crate::error::reason::Reason;
 use crate::operator::filter::DeviceFilterExec;
 use crate::operator::sort::check_rows;
 use crate::operator::window::describe::{Call, Edge, FrameOf, Function, refused};
 use crate::operator::window::{DeviceWindowExec, results};
+use crate::placement::contract::{DeviceTree, Placed};
 use crate::placement::walk::Placing;
-use crate::reason::Reason;
 
 /// Places a top-k of partitions. It sorts its rows itself: its input may lose its order.
 pub(super) fn place(node: &Arc<dyn ExecutionPlan>, top: &PartitionedTopKExec, to: &Placing<'_>) -> Result<Placed> {

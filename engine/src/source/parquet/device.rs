@@ -8,9 +8,9 @@ use datafusion::physical_plan::metrics::MetricBuilder;
 use millpond_kernels::pipeline::{ExtentInput, ExtentRows};
 use millpond_memory::Stream;
 
-use crate::metric;
+use crate::error::failure::Failure;
 use crate::parquet::{Columns, Decoding, Refused, Spec, Up};
-use crate::program::failure::Failure;
+use crate::profile::metric;
 use crate::source::extent::{Sending, Turn};
 
 /// Result of sending rows to be decoded on the device.

@@ -23,23 +23,23 @@ use tokio::task::JoinSet;
 
 use crate::column::{ColumnInfo, Form, storage};
 use crate::device::host_memory::HostHold;
+use crate::device::workers::off_workers;
 use crate::error::EngineError;
-use crate::metric;
+use crate::error::failure::Failure;
+use crate::error::panics;
 use crate::options::Fallback;
-use crate::panics;
 use crate::parquet::{
     Chunks, Columns, Decoded, Decoding, DeviceColumn, Interning, ParquetScan, Refused, Room, Target, Together,
     Undecoded, Unit, Units, Worth,
 };
+use crate::profile::metric;
 use crate::profile::{self, step};
-use crate::program::failure::Failure;
 use crate::program::segment_run::SegmentRun;
 use crate::source::codes::Codes;
 use crate::source::extent::Sending;
 use crate::source::parquet::device::Sent;
 use crate::source::parquet::rows::{DecodedRows, Of};
 use crate::source::upload;
-use crate::workers::off_workers;
 
 /// Minimum number of rows decoded at once, regardless of the session's pool.
 const LEAST_ROWS: usize = 1 << 13;

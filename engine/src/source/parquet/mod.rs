@@ -31,18 +31,18 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::column::{DictionaryId, uploaded_columns};
-use crate::contract::DeviceOperator;
 use crate::error::EngineError;
+use crate::error::failure::Failure;
 use crate::parquet::ParquetScan;
+use crate::placement::contract::DeviceOperator;
+use crate::plan::subqueries::Subqueries;
 use crate::program::contract::{Cut, Opening, Source, SourceFacts, SourceRun};
-use crate::program::failure::Failure;
 use crate::program::segment_run::SegmentRun;
 use crate::program::segments::{Open, Segments};
 use crate::source::reset::ready_again;
 use crate::source::same::same_scan;
 use crate::source::stored::stored;
 use crate::source::upload::statistics;
-use crate::subqueries::Subqueries;
 
 /// Reads Parquet files for the device.
 #[derive(Debug, Clone)]
@@ -68,7 +68,7 @@ impl DeviceScanExec {
     }
 
     fn over(input: Arc<dyn ExecutionPlan>) -> Self {
-        let properties = crate::node::properties(input.schema(), None);
+        let properties = crate::plan::node::properties(input.schema(), None);
         Self { input, properties, metrics: ExecutionPlanMetricsSet::new(), statistics: OnceLock::new() }
     }
 
@@ -117,7 +117,7 @@ impl DisplayAs for DeviceScanExec {
     }
 }
 
-crate::node::device_node!(DeviceScanExec, {
+crate::plan::node::device_node!(DeviceScanExec, {
     fn execute(
         &self,
         _partition: usize,
@@ -131,7 +131,7 @@ crate::node::device_node!(DeviceScanExec, {
     }
 });
 
-/// Sum of a [`metric`](crate::metric) over the scans of an executed plan.
+/// Sum of a [`metric`](crate::profile::metric) over the scans of an executed plan.
 pub fn counted(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
     let mut sum = 0;
     let walked = plan.apply(|node| {

@@ -14,8 +14,8 @@ use futures::future::BoxFuture;
 use millpond_kernels::codegen::ir::ColumnSpec;
 
 use crate::column::layout::{ExtentLayout, Shape};
+use crate::error::failure::Failure;
 use crate::parquet::{Decoded, ParquetScan, Units};
-use crate::program::failure::Failure;
 use crate::source::extent::HostRows;
 
 /// A range of rows of decoded columns.

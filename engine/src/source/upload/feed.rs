@@ -26,9 +26,9 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 use crate::device::host_memory::HostHold;
-use crate::panics;
+use crate::error::failure::Failure;
+use crate::error::panics;
 use crate::profile::{self, step};
-use crate::program::failure::Failure;
 use crate::program::run::Run;
 use crate::program::segment_run::SegmentRun;
 use crate::source::codes::Codes;

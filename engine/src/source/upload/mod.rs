@@ -27,17 +27,17 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::column::{DictionaryId, uploaded_columns};
-use crate::contract::DeviceOperator;
 use crate::error::EngineError;
+use crate::error::failure::Failure;
+use crate::error::reason::Reason;
+use crate::placement::contract::DeviceOperator;
+use crate::plan::subqueries::Subqueries;
 use crate::program::contract::{Cut, Opening, Source, SourceFacts, SourceRun};
-use crate::program::failure::Failure;
 use crate::program::segment_run::SegmentRun;
 use crate::program::segments::{Open, Segments};
-use crate::reason::Reason;
 use crate::source::reset::ready_again;
 use crate::source::same::same_scan;
 use crate::source::stored::stored;
-use crate::subqueries::Subqueries;
 
 /// Feeds a CPU plan to the device.
 #[derive(Debug, Clone)]
@@ -60,7 +60,7 @@ pub(crate) fn statistics(plan: &dyn ExecutionPlan) -> Option<Arc<Statistics>> {
 impl UploadExec {
     /// A border above `input`, which stayed on the CPU for `reasons` (none for a scan).
     pub fn new(input: Arc<dyn ExecutionPlan>, reasons: Vec<Reason>) -> Self {
-        let properties = crate::node::properties(input.schema(), None);
+        let properties = crate::plan::node::properties(input.schema(), None);
         let (metrics, statistics) = (ExecutionPlanMetricsSet::new(), OnceLock::new());
         Self { reasons, input, properties, metrics, statistics, read_because: None }
     }
@@ -119,7 +119,7 @@ impl UploadExec {
 
 impl DisplayAs for UploadExec {
     fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        let reasons = crate::reason::reasons_text(&self.reasons);
+        let reasons = crate::error::reason::reasons_text(&self.reasons);
         match (t, reasons.is_empty()) {
             (DisplayFormatType::TreeRender, true) => Ok(()),
             (DisplayFormatType::TreeRender, false) => write!(f, "CPU below: {reasons}"),
@@ -132,7 +132,7 @@ impl DisplayAs for UploadExec {
     }
 }
 
-crate::node::device_node!(UploadExec, {
+crate::plan::node::device_node!(UploadExec, {
     fn execute(
         &self,
         _partition: usize,

@@ -11,7 +11,7 @@ use millpond_kernels::codegen::ir::ColumnSpec;
 
 use crate::column::layout::ExtentLayout;
 use crate::error::EngineError;
-use crate::program::failure::Failure;
+use crate::error::failure::Failure;
 use crate::source::extent::HostRows;
 
 /// Rows of one source, in order.

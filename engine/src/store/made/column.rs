@@ -22,7 +22,7 @@ use crate::column::layout::{read_array, with_base};
 use crate::column::{number_repr, text, value_type};
 use crate::device::Engine;
 use crate::error::EngineError;
-use crate::program::failure::Failure;
+use crate::error::failure::Failure;
 use crate::store::column::{About, Held, StoredColumn};
 use crate::store::entry::Entry;
 

@@ -24,7 +24,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
 use futures::{StreamExt, TryStreamExt, stream};
 
-use crate::metric;
+use crate::profile::metric;
 use crate::store::made::MadeRows;
 
 /// A scan of some columns of a kept table.

@@ -34,11 +34,11 @@ use millpond::datafusion::physical_expr::LexOrdering;
 use millpond::datafusion::physical_expr::expressions::Column;
 use millpond::datafusion::physical_plan::ExecutionPlan;
 use millpond::error::EngineError;
+use millpond::error::reason::Reason;
 use millpond::kernels::abi::MAX_EXTENT_ROWS;
 use millpond::placement::Placing;
 use millpond::program::contract::Cut;
 use millpond::program::segments::{Open, Segments};
-use millpond::reason::Reason;
 
 use super::device::node::DeviceRelationExec;
 use super::{Function, RelationExec};

@@ -10,6 +10,7 @@
 //! Memory   columns and order stay allocated until the segment that reads the result has ended.
 //! Waits    for the number of positions, for pairs and earlier rows in a first run.
 
+use millpond::error::failure::Failure;
 use millpond::kernels::clicks::{self, Near, Sorted};
 use millpond::kernels::layout::OutputLayout;
 use millpond::kernels::pipeline::{ExtentInput, LookupInput};
@@ -17,7 +18,6 @@ use millpond::kernels::sort::SortKey;
 use millpond::memory::{DeviceView, Reservation, Stream};
 use millpond::operator::sort::order_rows;
 use millpond::program::answers::{Question, rows_of_each};
-use millpond::program::failure::Failure;
 use millpond::program::given::{Given, LookedUp};
 use millpond::program::part::{Kept, Part};
 use millpond::program::segment_run::SegmentRun;

@@ -29,7 +29,7 @@ pub(crate) struct DeviceRelationExec {
 impl DeviceRelationExec {
     /// The device form of `cpu` over `inputs`, with rows in `order`.
     pub fn new(cpu: RelationExec, inputs: Vec<Arc<dyn ExecutionPlan>>, order: Option<LexOrdering>) -> Self {
-        let properties = millpond::node::properties(cpu.schema(), order);
+        let properties = millpond::plan::node::properties(cpu.schema(), order);
         Self { cpu, inputs, properties }
     }
 
@@ -100,11 +100,11 @@ impl ExecutionPlan for DeviceRelationExec {
     fn with_new_children(self: Arc<Self>, inputs: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
         match inputs.len() == self.inputs.len() {
             true => Ok(Arc::new(Self { inputs, ..Self::clone(&self) })),
-            false => Err(millpond::node::wrong_use("a function of relations keeps the number of its inputs")),
+            false => Err(millpond::plan::node::wrong_use("a function of relations keeps the number of its inputs")),
         }
     }
 
     fn execute(&self, _partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        Err(millpond::node::wrong_use("a function of relations runs as part of a DownloadExec"))
+        Err(millpond::plan::node::wrong_use("a function of relations runs as part of a DownloadExec"))
     }
 }

@@ -13,17 +13,17 @@
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use millpond::datafusion::arrow::array::ArrayRef;
+use millpond::error::failure::Failure;
+use millpond::error::reason::Reason;
 use millpond::kernels::learn::{self as kernels, Scored};
 use millpond::memory::{DeviceView, Stream};
 use millpond::program::contract::{Sink, SinkRun};
 use millpond::program::extent::Extent;
-use millpond::program::failure::Failure;
 use millpond::program::given::Given;
 use millpond::program::lower::SegmentLowering;
 use millpond::program::part::{Kept, Part};
 use millpond::program::piece::LoweredSink;
 use millpond::program::segment_run::SegmentRun;
-use millpond::reason::Reason;
 
 use super::lower::{Places, Written, table_columns};
 use super::rows::{Launches, LearnRows, column, not_finite};

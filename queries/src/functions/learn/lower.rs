@@ -16,11 +16,11 @@ use millpond::datafusion::arrow::datatypes::{DataType, SchemaRef};
 use millpond::datafusion::physical_expr::PhysicalExpr;
 use millpond::datafusion::physical_expr::expressions::{CastExpr, Column};
 use millpond::datafusion::physical_plan::ExecutionPlan;
+use millpond::error::reason::Reason;
 use millpond::expr::{Lowering, Scope};
 use millpond::kernels::codegen::ir::{Literal, NodeId, Repr, Ty};
 use millpond::program::lower::SegmentLowering;
 use millpond::program::piece::LoweredSink;
-use millpond::reason::Reason;
 
 use crate::functions::{Function, KMeansOutput, LogisticOutput, RelationExec};
 

@@ -33,12 +33,12 @@ use millpond::contract::{DeviceOperator, DeviceTree, Placed};
 use millpond::datafusion::error::Result;
 use millpond::datafusion::physical_plan::ExecutionPlan;
 use millpond::error::EngineError;
+use millpond::error::reason::Reason;
 use millpond::expr::Lowering;
 use millpond::placement::Placing;
 use millpond::program::contract::Cut;
 use millpond::program::materialise::Materialise;
 use millpond::program::segments::{Open, Origin, Segments};
-use millpond::reason::Reason;
 
 use self::bayes::{JudgeSink, TrainSink};
 use self::fit::LearnSink;

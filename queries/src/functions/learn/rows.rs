@@ -10,12 +10,12 @@
 use std::sync::atomic::Ordering;
 
 use millpond::error::EngineError;
+use millpond::error::failure::Failure;
 use millpond::kernels::codegen::ir::Physical;
 use millpond::kernels::layout::OutputColumn;
 use millpond::kernels::learn::{self, Numbers, Sums};
 use millpond::kernels::{Images, KernelError, Rows, abi};
 use millpond::memory::{DeviceBuffer, DeviceView, Reservation, Stream};
-use millpond::program::failure::Failure;
 use millpond::program::part::Part;
 use millpond::program::run::Run;
 

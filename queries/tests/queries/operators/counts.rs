@@ -35,20 +35,20 @@ use millpond::datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
 use millpond::error::EngineError;
+use millpond::error::failure::Failure;
+use millpond::error::reason::Reason;
 use millpond::kernels::codegen::ir::{Extents, Graph, Literal, PipelineSpec, Repr, SinkSpec, Test, Ty};
 use millpond::kernels::pipeline::{ExtentInput, ExtentRows, Input};
 use millpond::memory::Stream;
 use millpond::placement::Placing;
 use millpond::program::contract::{Cut, Sink, SinkRun};
 use millpond::program::extent::Extent;
-use millpond::program::failure::Failure;
 use millpond::program::given::Given;
 use millpond::program::lower::SegmentLowering;
 use millpond::program::part::{Kept, Part};
 use millpond::program::piece::LoweredSink;
 use millpond::program::segment_run::SegmentRun;
 use millpond::program::segments::{Open, Origin, Segments};
-use millpond::reason::Reason;
 
 /// For each input, its number and the count of non-NULL values in its first column. Runs on the CPU.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ pub struct CountsExec {
 
 impl CountsExec {
     pub fn new(inputs: Vec<Arc<dyn ExecutionPlan>>) -> Self {
-        Self { inputs, properties: millpond::node::properties(schema(), None) }
+        Self { inputs, properties: millpond::plan::node::properties(schema(), None) }
     }
 }
 
@@ -131,7 +131,7 @@ pub struct DeviceCountsExec {
 
 impl DeviceCountsExec {
     fn new(inputs: Vec<Arc<dyn ExecutionPlan>>) -> Self {
-        Self { inputs, properties: millpond::node::properties(schema(), None) }
+        Self { inputs, properties: millpond::plan::node::properties(schema(), None) }
     }
 }
 
@@ -166,7 +166,7 @@ impl ExecutionPlan for DeviceCountsExec {
     }
 
     fn execute(&self, _partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        Err(millpond::node::wrong_use("DeviceCountsExec runs as part of a DownloadExec"))
+        Err(millpond::plan::node::wrong_use("DeviceCountsExec runs as part of a DownloadExec"))
     }
 }
 

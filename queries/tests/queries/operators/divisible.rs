@@ -30,13 +30,13 @@ use millpond::datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
 use millpond::error::EngineError;
+use millpond::error::reason::Reason;
 use millpond::expr::{Lowering, Scope};
 use millpond::kernels::codegen::ir::{Arithmetic, Comparison, GraphError, Literal, NodeId, Overflow, Ty};
 use millpond::placement::Placing;
 use millpond::program::contract::{Cut, Stage};
 use millpond::program::lower::SegmentLowering;
 use millpond::program::segments::{Open, Segments};
-use millpond::reason::Reason;
 
 /// Maximum `n`, representable in every integer type.
 const MOST: u8 = 127;
@@ -102,7 +102,7 @@ pub struct DeviceDivisibleExec {
 
 impl DeviceDivisibleExec {
     fn new(input: Arc<dyn ExecutionPlan>, by: u8) -> Self {
-        let properties = millpond::node::properties(input.schema(), None);
+        let properties = millpond::plan::node::properties(input.schema(), None);
         Self { by, input, properties }
     }
 

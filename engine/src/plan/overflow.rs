@@ -31,7 +31,7 @@ use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::sorts::sort::SortExec;
 
 use crate::options::IntegerOverflow;
-use crate::rewrite::{reads, with_expressions};
+use crate::plan::rewrite::{reads, with_expressions};
 
 fn may_leave(op: Operator) -> bool {
     matches!(op, Operator::Plus | Operator::Minus | Operator::Multiply)

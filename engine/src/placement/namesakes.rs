@@ -29,9 +29,9 @@ use datafusion::physical_plan::filter_pushdown::{ChildFilterDescription, FilterD
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 
-use crate::missing::Missing;
-use crate::node::{REPLACE, device_node};
-use crate::simplified::{PARAMETER, is_at_risk};
+use crate::plan::missing::Missing;
+use crate::plan::node::{REPLACE, device_node};
+use crate::plan::simplified::{PARAMETER, is_at_risk};
 
 /// DataFusion's rules that push filters, and dynamic filters of joins, down to scans.
 pub(crate) const PASS_FILTERS: [&str; 2] = ["FilterPushdown", "FilterPushdown(Post)"];

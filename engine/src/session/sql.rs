@@ -9,7 +9,7 @@
 //!      release build each crate that awaited the planner took a minute longer. A boxed future is compiled where it is
 //!      created.
 //! Mends   of the syntax tree (`mends`) are applied when a text is parsed: a parsed statement is used unchanged.
-//! Panics  become errors ([`crate::panics`]).
+//! Panics  become errors ([`crate::error::panics`]).
 //! Depth   is limited (`levels`): no statement overflows the stack of a thread that plans or runs it.
 
 use std::borrow::Cow;
@@ -27,11 +27,12 @@ use datafusion::sql::sqlparser::dialect::{GenericDialect, dialect_from_str};
 use futures::future::BoxFuture;
 use millpond_memory::recorder::during;
 
-use crate::levels::{self, OnStack};
+use crate::error::panics::{caught, caught_now};
+use crate::explain;
 use crate::mends::{copy_options, syntax};
-use crate::panics::{caught, caught_now};
+use crate::plan::levels::{self, OnStack};
 use crate::profile::step::PLAN;
-use crate::{definitions, explain};
+use crate::session::definitions;
 
 /// Plan of one statement given as text.
 ///

@@ -42,13 +42,13 @@ use datafusion::physical_plan::scalar_subquery::{ScalarSubqueryExec, ScalarSubqu
 use datafusion::physical_plan::union::UnionExec;
 use futures::future::join_all;
 
-use crate::contract::{DeviceOperator, Operators};
-use crate::looks::Looks;
-use crate::node::REPLACE;
-use crate::planned_by::{Called, Names, Planners};
+use crate::placement::contract::{DeviceOperator, Operators};
+use crate::plan::node::REPLACE;
+use crate::plan::snapshot::Looks;
+use crate::plan::subqueries::Subqueries;
 use crate::result::node::DownloadExec;
+use crate::session::planned_by::{Called, Names, Planners};
 use crate::store::{Checks, MadeSource, MadeTable, Rows};
-use crate::subqueries::Subqueries;
 use crate::tables;
 
 /// Cached plans of one session.

@@ -70,7 +70,7 @@ pub fn wrong_use(what: &str) -> DataFusionError {
 ///
 /// impl DeviceSampleExec {
 ///     fn new(n: u64, input: Arc<dyn ExecutionPlan>) -> Self {
-///         let properties = millpond::node::properties(input.schema(), None);
+///         let properties = millpond::plan::node::properties(input.schema(), None);
 ///         Self { n, input, properties }
 ///     }
 ///
@@ -94,39 +94,39 @@ pub fn wrong_use(what: &str) -> DataFusionError {
 #[macro_export]
 macro_rules! device_node {
     ($node:ident, execute: refuse) => {
-        $crate::node::device_node!($node, {
+        $crate::plan::node::device_node!($node, {
             fn execute(
                 &self,
                 _partition: usize,
-                _context: ::std::sync::Arc<$crate::node::datafusion::execution::TaskContext>,
-            ) -> $crate::node::datafusion::error::Result<$crate::node::datafusion::execution::SendableRecordBatchStream> {
-                Err($crate::node::wrong_use(concat!(stringify!($node), " runs as part of a DownloadExec")))
+                _context: ::std::sync::Arc<$crate::plan::node::datafusion::execution::TaskContext>,
+            ) -> $crate::plan::node::datafusion::error::Result<$crate::plan::node::datafusion::execution::SendableRecordBatchStream> {
+                Err($crate::plan::node::wrong_use(concat!(stringify!($node), " runs as part of a DownloadExec")))
             }
         });
     };
     ($node:ident, { $($own:item)* }) => {
-        impl $crate::node::datafusion::physical_plan::ExecutionPlan for $node {
+        impl $crate::plan::node::datafusion::physical_plan::ExecutionPlan for $node {
             fn name(&self) -> &str {
                 stringify!($node)
             }
 
-            fn properties(&self) -> &::std::sync::Arc<$crate::node::datafusion::physical_plan::PlanProperties> {
+            fn properties(&self) -> &::std::sync::Arc<$crate::plan::node::datafusion::physical_plan::PlanProperties> {
                 &self.properties
             }
 
-            fn children(&self) -> Vec<&::std::sync::Arc<dyn $crate::node::datafusion::physical_plan::ExecutionPlan>> {
+            fn children(&self) -> Vec<&::std::sync::Arc<dyn $crate::plan::node::datafusion::physical_plan::ExecutionPlan>> {
                 vec![&self.input]
             }
 
             fn apply_expressions(
                 &self,
                 f: &mut dyn FnMut(
-                    &::std::sync::Arc<dyn $crate::node::datafusion::physical_expr::PhysicalExpr>,
-                ) -> $crate::node::datafusion::error::Result<
-                    $crate::node::datafusion::common::tree_node::TreeNodeRecursion,
+                    &::std::sync::Arc<dyn $crate::plan::node::datafusion::physical_expr::PhysicalExpr>,
+                ) -> $crate::plan::node::datafusion::error::Result<
+                    $crate::plan::node::datafusion::common::tree_node::TreeNodeRecursion,
                 >,
-            ) -> $crate::node::datafusion::error::Result<$crate::node::datafusion::common::tree_node::TreeNodeRecursion> {
-                use $crate::node::datafusion::common::tree_node::TreeNodeRecursion;
+            ) -> $crate::plan::node::datafusion::error::Result<$crate::plan::node::datafusion::common::tree_node::TreeNodeRecursion> {
+                use $crate::plan::node::datafusion::common::tree_node::TreeNodeRecursion;
                 for expression in self.expressions() {
                     if f(&expression)? == TreeNodeRecursion::Stop {
                         return Ok(TreeNodeRecursion::Stop);
@@ -137,11 +137,11 @@ macro_rules! device_node {
 
             fn with_new_children(
                 self: ::std::sync::Arc<Self>,
-                mut children: Vec<::std::sync::Arc<dyn $crate::node::datafusion::physical_plan::ExecutionPlan>>,
-            ) -> $crate::node::datafusion::error::Result<::std::sync::Arc<dyn $crate::node::datafusion::physical_plan::ExecutionPlan>> {
+                mut children: Vec<::std::sync::Arc<dyn $crate::plan::node::datafusion::physical_plan::ExecutionPlan>>,
+            ) -> $crate::plan::node::datafusion::error::Result<::std::sync::Arc<dyn $crate::plan::node::datafusion::physical_plan::ExecutionPlan>> {
                 match (children.pop(), children.is_empty()) {
                     (Some(input), true) => Ok(::std::sync::Arc::new(self.with_input(input))),
-                    _ => Err($crate::node::wrong_use(concat!(stringify!($node), " has one input"))),
+                    _ => Err($crate::plan::node::wrong_use(concat!(stringify!($node), " has one input"))),
                 }
             }
 

@@ -9,8 +9,19 @@
 //! Panics  in a query become errors of the query ([`EngineError::Panicked`]); the session stays usable.
 
 mod create;
+pub(crate) mod definitions;
+pub(crate) mod object_stores;
 mod parameters;
+pub(crate) mod plan_cache;
+mod planned_by;
+mod planner;
+pub mod progress;
+pub mod report;
+pub(crate) mod selftest;
+#[doc(hidden)]
+pub mod sql;
 mod state;
+mod template;
 mod url_tables;
 
 use std::fmt;
@@ -38,20 +49,21 @@ use millpond_memory::Strategy;
 use millpond_memory::recorder::{self, Path};
 use millpond_parquet::rewrite::{DICTIONARY_BYTES, PAGE_ROWS, ROW_GROUP_ROWS};
 
-use crate::contract::{DeviceOperator, Operators};
 use crate::device::{Engine, Opened};
 use crate::error::EngineError;
+use crate::error::panics;
 use crate::expr::udf::{DeviceFunction, UdfError};
-use crate::levels::{self, OnStack};
 use crate::operator::registry;
 use crate::options::{Cache, DeviceChoice, Fallback, MillpondOptions};
-use crate::plan_cache::{Asked, Key, MadeOf, Now, PlansFound, Sight};
+use crate::placement::contract::{DeviceOperator, Operators};
+use crate::plan::levels::{self, OnStack};
+use crate::plan::overflow;
 use crate::profile::{self, Profile, Profiler};
-use crate::report::QueryReport;
 use crate::result::node::{DownloadExec, downloads, runs_ended};
+use crate::session::plan_cache::{Asked, Key, MadeOf, Now, PlansFound, Sight};
+use crate::session::report::QueryReport;
+use crate::session::template::Template;
 use crate::store::Store;
-use crate::template::Template;
-use crate::{overflow, panics};
 
 pub use crate::session::create::Created;
 pub use crate::session::state::WithMillpond;
@@ -429,7 +441,7 @@ impl Millpond {
     pub async fn collect(&self, frame: DataFrame) -> Result<QueryResult> {
         let began = Instant::now();
         let (state, plan) = frame.into_parts();
-        let plan = crate::sql::physical_plan(&state, &plan).await?;
+        let plan = crate::session::sql::physical_plan(&state, &plan).await?;
         self.stream_plan_since(plan, began)?.collect().await
     }
 
@@ -440,8 +452,8 @@ impl Millpond {
     /// # Errors
     /// DataFusion's, from the parser and the planner.
     pub async fn sql(&self, sql: &str) -> Result<DataFrame> {
-        let plan = crate::sql::logical_plan(&self.context.state(), sql).await?;
-        crate::sql::frame(&self.context, plan).await
+        let plan = crate::session::sql::logical_plan(&self.context.state(), sql).await?;
+        crate::session::sql::frame(&self.context, plan).await
     }
 
     /// The physical plan of one statement: a copy of its kept plan if nothing has changed since. Definitions and
@@ -453,7 +465,7 @@ impl Millpond {
         match self.kept_plan(sql).await? {
             Some(plan) => Ok(plan),
             None if self.keeps_plans() => self.plan_statement(self.statement(sql).await?).await,
-            None => crate::sql::plan(&self.context, sql).await,
+            None => crate::session::sql::plan(&self.context, sql).await,
         }
     }
 
@@ -463,14 +475,14 @@ impl Millpond {
     /// DataFusion's, from the parser and the planner.
     pub async fn statement(&self, sql: &str) -> Result<PlannedStatement> {
         let state = self.context.state();
-        let (statement, names) = crate::sql::statement_and_names(&state, sql)?;
+        let (statement, names) = crate::session::sql::statement_and_names(&state, sql)?;
         // Recorded before planning: a change in the meantime is detected the next time.
         let now = Now::State(&state);
         let begun = match self.keeps_plans() {
             true => panics::caught(async { Ok(MadeOf::begin(now, &names).await) }).await?,
             false => None,
         };
-        let plan = crate::address::in_plan(crate::sql::statement_plan(&state, statement).await?)?;
+        let plan = crate::files::address::in_plan(crate::session::sql::statement_plan(&state, statement).await?)?;
         let made_of = match begun {
             Some(begun) => panics::caught(async { Ok(begun.read_by(now, &plan).await) }).await?,
             None => None,
@@ -488,16 +500,16 @@ impl Millpond {
         if let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) = query {
             self.create_table(create).await?;
             let nothing = LogicalPlanBuilder::empty(false).build()?;
-            return crate::sql::plan_logical(&self.context, nothing).await;
+            return crate::session::sql::plan_logical(&self.context, nothing).await;
         }
-        let defines = crate::sql::defines(&query);
+        let defines = crate::session::sql::defines(&query);
         let by_template = match &made_of {
             Some(_) => self.on_stack_by_template(&query).await?,
             None => None,
         };
         let plan = match by_template {
             Some(plan) => plan,
-            None => crate::sql::plan_logical(&self.context, query).await?,
+            None => crate::session::sql::plan_logical(&self.context, query).await?,
         };
         if defines {
             // The definition may concern inputs of kept plans.

@@ -103,7 +103,7 @@ fn whose_file(file: &str) -> Option<Whose> {
     if file.is_empty() || file.starts_with("/rustc/") || file.contains("/rustlib/") || file.starts_with("library/") {
         return None;
     }
-    let in_workspace = file!().strip_suffix("engine/src/panics.rs").and_then(|root| file.strip_prefix(root));
+    let in_workspace = file!().strip_suffix("engine/src/error/panics.rs").and_then(|root| file.strip_prefix(root));
     let ours = in_workspace.is_some_and(|path| FOLDERS.iter().any(|folder| path.starts_with(folder)))
         || file.split(['/', '\\']).any(|part| part.starts_with(NAME) && part.contains('-'));
     Some(if ours { Whose::Millpond } else { Whose::DataFusion })
@@ -214,7 +214,7 @@ mod tests {
     fn frames_tell_for_whom_the_standard_library_panicked() {
         let trace = |symbol: &str| {
             format!(
-                "   0: millpond::panics::note\n             at ./engine/src/panics.rs:90:5\n   1: std::panicking::panic_with_hook\n   \
+                "   0: millpond::error::panics::note\n             at ./engine/src/panics.rs:90:5\n   1: std::panicking::panic_with_hook\n   \
                  2: __rustc::rust_begin_unwind\n   3: core::panicking::panic_fmt\n   4: <i128>::pow\n   \
                  5: {symbol}\n   6: tokio::runtime::task::harness::poll\n"
             )

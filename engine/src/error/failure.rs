@@ -9,7 +9,6 @@ use millpond_kernels::KernelError;
 use millpond_kernels::codegen::ir::ErrorCode;
 use millpond_memory::MemoryError;
 
-use crate::device::host_memory::HostRefusal;
 use crate::error::EngineError;
 use crate::options::Fallback;
 
@@ -124,15 +123,9 @@ impl From<EngineError> for Failure {
     }
 }
 
-impl From<crate::reason::Reason> for Failure {
-    fn from(reason: crate::reason::Reason) -> Self {
+impl From<crate::error::reason::Reason> for Failure {
+    fn from(reason: crate::error::reason::Reason) -> Self {
         Self::trouble(reason.to_string())
-    }
-}
-
-impl From<HostRefusal> for Failure {
-    fn from(refusal: HostRefusal) -> Self {
-        Self::Trouble(Trouble { what: refusal.to_string(), out_of_memory: true, lost: false, sql: None })
     }
 }
 

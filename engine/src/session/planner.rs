@@ -23,13 +23,13 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::explain::ExplainExec;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 
-use crate::contract::Operators;
 use crate::explain::{
     ExplainAnalyzeExec, Explained, Simulated, explain, explain_definition, is_marked, segments, with_options,
 };
 use crate::mends::changes::{self, Changes};
 use crate::options::{DeviceChoice, Fallback, MillpondOptions};
-use crate::plan_cache::{Asked, MadeOf, Now, PlanCache};
+use crate::placement::contract::Operators;
+use crate::session::plan_cache::{Asked, MadeOf, Now, PlanCache};
 
 /// A planner with a plan cache.
 pub(crate) struct KeepingPlanner {

@@ -5,11 +5,18 @@
 //! Facts are fields; messages are formatted from them. In DataFusion an [`EngineError`] is wrapped in `External`;
 //! [`EngineError::find`] unwraps it, whatever contexts surround it.
 
+#[doc(hidden)]
+pub mod failure;
+#[doc(hidden)]
+pub mod panics;
+#[doc(hidden)]
+pub mod reason;
+
 use std::error::Error;
 
 use datafusion::error::DataFusionError;
 
-use crate::panics::Whose;
+use crate::error::panics::Whose;
 
 /// An error of the engine.
 #[derive(Debug, Clone, thiserror::Error)]

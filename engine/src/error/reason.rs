@@ -207,7 +207,7 @@ mod tests {
     /// docs/reasons.md has exactly one anchor per code, with the setting if any.
     #[test]
     fn the_page_has_an_anchor_for_each_code() {
-        let page = include_str!("../../docs/reasons.md");
+        let page = include_str!("../../../docs/reasons.md");
         let headings: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("## ")).collect();
         let codes: Vec<&str> = KINDS.iter().map(|kind| kind.code).collect();
         assert_eq!(headings, codes, "a heading for each code, in the order of the list");

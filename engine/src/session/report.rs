@@ -15,14 +15,14 @@ use datafusion::physical_plan::ExecutionPlan;
 use millpond_memory::{ByteSize, Strategy};
 use serde::Serialize;
 
-use crate::contract::Operators;
+use crate::error::reason::Reason;
+use crate::placement::contract::Operators;
 use crate::placement::{plan_reasons, reasons_of};
 use crate::program::judged::Judged;
-use crate::reason::Reason;
 use crate::result::node::DownloadExec;
 use crate::source::parquet::DeviceScanExec;
 
-pub use crate::metric;
+pub use crate::profile::metric;
 
 /// Report of one query. All counts are zero if nothing ran on a device.
 ///
@@ -94,7 +94,7 @@ pub struct QueryReport {
     pub parquet_scans_by_datafusion: usize,
     /// Why operators stayed on the CPU; sorted and deduplicated.
     pub reasons: Vec<String>,
-    /// [Codes](crate::reason::Reason::code) of the reasons; sorted and deduplicated.
+    /// [Codes](crate::error::reason::Reason::code) of the reasons; sorted and deduplicated.
     pub reason_codes: Vec<&'static str>,
     /// Events during the run, such as a subplan that was run again on the CPU.
     pub notes: Vec<String>,

@@ -28,9 +28,9 @@ use datafusion::physical_plan::explain::ExplainExec;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 
 use crate::column::ColumnInfo;
+use crate::error::reason::Reason;
 use crate::placement::walk::Placing;
 use crate::program::contract::Cut;
-use crate::reason::Reason;
 
 /// An operator: which nodes of a CPU plan it replaces, and under which conditions. Without a device form its [`Cut`] is
 /// empty.
@@ -42,7 +42,7 @@ use crate::reason::Reason;
 /// use millpond::datafusion::physical_plan::{ExecutionPlan, unnest::UnnestExec};
 /// use millpond::placement::Placing;
 /// use millpond::program::contract::Cut;
-/// use millpond::reason::Reason;
+/// use millpond::error::reason::Reason;
 ///
 /// /// Says in EXPLAIN why lists are not unnested on the device.
 /// #[derive(Debug)]

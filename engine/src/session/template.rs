@@ -44,12 +44,12 @@ use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 
 use crate::mends::zeros::is_zero;
-use crate::node::REPLACE;
-use crate::overflow::leaves_type;
 use crate::placement::{RULE, asks_constants, plan_reasons};
+use crate::plan::node::REPLACE;
+use crate::plan::overflow::leaves_type;
+use crate::plan::rewrite::{reads, with_expressions};
+use crate::plan::simplified::{LISTED, PARAMETER, simplified};
 use crate::result::node::DownloadExec;
-use crate::rewrite::{reads, with_expressions};
-use crate::simplified::{LISTED, PARAMETER, simplified};
 use crate::tables;
 
 /// A statement without the constants of its conditions, and these constants.

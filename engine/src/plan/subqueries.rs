@@ -23,7 +23,7 @@ use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::scalar_subquery::ScalarSubqueryExec;
 
-use crate::rewrite::{reads, with_expressions};
+use crate::plan::rewrite::{reads, with_expressions};
 
 /// Maps the result containers of a plan to those of one run. Empty if the plan itself is run.
 #[derive(Debug, Clone, Default)]

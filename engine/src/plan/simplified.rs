@@ -35,7 +35,7 @@ use datafusion::physical_expr::expressions::{CastExpr, Column, TryCastExpr};
 use datafusion::physical_expr::simplifier::PhysicalExprSimplifier;
 
 use crate::options::IntegerOverflow;
-use crate::overflow::{is_whole_but_zero, leaves_type};
+use crate::plan::overflow::{is_whole_but_zero, leaves_type};
 
 /// DataFusion's rule that simplifies expressions.
 pub(crate) const RULE: &str = "simplify_expressions";
