@@ -16,7 +16,9 @@ use millpond_kernels::join::TableLayout;
 
 use crate::column::{ColumnInfo, Form};
 use crate::expr::{Dictionaries, LookupTable, Lowering, Scope, Value};
-use crate::operator::join::probe::{self, Asked};
+use crate::operator::join::probe::{
+    self, Asked, build_row_marked, in_slice, join_in_place, joined, listed_row, matches, residual, to_mark,
+};
 use crate::operator::join::run::{BuildRun, MarkRun};
 use crate::operator::join::{DeviceJoinExec, JoinColumn, JoinKind};
 use crate::program::build_side::{BuildForm, KeyForm};
@@ -40,19 +42,19 @@ impl Stage for Probe {
         if let Some(slice) = segment.input.slice(build) {
             segment.with_filters(|lowering, scope, filters| {
                 let keys = probe::keys(lowering, scope, join, &form.keys, false)?;
-                filters.push(lowering.in_slice(&keys, slice)?);
+                filters.push(in_slice(lowering, &keys, slice)?);
                 Ok(())
             })?;
         }
         match (probe::stays_in_place(join, &form), join.kind().is_about_build_rows()) {
             (true, true) => {
                 let row =
-                    segment.with_filters(|lowering, scope, filters| lowering.to_mark(scope, join, &form, filters))?;
+                    segment.with_filters(|lowering, scope, filters| to_mark(lowering, scope, join, &form, filters))?;
                 segment.build_row = Some(row);
             }
             (true, false) => {
                 (segment.scope, segment.marked_row) = segment
-                    .with_filters(|lowering, scope, filters| lowering.join_in_place(scope, join, &form, filters))?;
+                    .with_filters(|lowering, scope, filters| join_in_place(lowering, scope, join, &form, filters))?;
             }
             (false, _) => {
                 let mut build_row = None;
@@ -130,7 +132,7 @@ impl Sink for BuildSink {
         if let (Some(slice), Some(forms)) = (input.slice(segment.index), input.own_keys) {
             segment.with_filters(|lowering, scope, filters| {
                 let keys = probe::keys(lowering, scope, &self.0, forms, true)?;
-                filters.push(lowering.in_slice(&keys, slice)?);
+                filters.push(in_slice(lowering, &keys, slice)?);
                 Ok(())
             })?;
         }
@@ -208,7 +210,7 @@ fn cut<'d>(
     let e = |e| refused(&e);
 
     // The rows, with their matches.
-    let matches = open.lowering.matches(scope, join, build)?;
+    let matches = matches(&mut open.lowering, scope, join, build)?;
     let list = open.lowering.graph.present(matches.list);
     let count = open.lowering.graph.match_count(list).map_err(e)?;
     let needs_match =
@@ -285,9 +287,9 @@ fn cut<'d>(
     let before = first_columns(&own, width);
     let scope = if expands {
         let start = own.column(starts)?.node;
-        let row = next.lowering.listed_row(start, build)?;
+        let row = listed_row(&mut next.lowering, start, build)?;
         build_row = Some(row);
-        if let Some(holds) = next.lowering.residual(&before, join, build, row)? {
+        if let Some(holds) = residual(&mut next.lowering, &before, join, build, row)? {
             let g = &mut next.lowering.graph;
             let filter = match keeps_unmatched {
                 true => {
@@ -299,7 +301,7 @@ fn cut<'d>(
             };
             next.filters.push(filter);
         }
-        next.lowering.joined(&before, join, build, Some(row), None)?
+        joined(&mut next.lowering, &before, join, build, Some(row), None)?
     } else {
         let has_pair = marked(&mut next.lowering)?;
         match kind {
@@ -310,7 +312,7 @@ fn cut<'d>(
             }
             _ => {}
         }
-        next.lowering.joined(&before, join, build, None, Some(has_pair))?
+        joined(&mut next.lowering, &before, join, build, None, Some(has_pair))?
     };
     let at = vec![None; columns.len()];
     let cut = Cut { rows, columns, at, start: starts, counts, marks, build_marks, recount, expands };
@@ -330,8 +332,8 @@ fn over_pairs<'d>(
     let mut over = PieceBuilder::new(columns, false, true, dictionaries);
     let own = over.lowering.scope();
     let before = first_columns(&own, width);
-    let build_row = over.lowering.listed_row(own.column(width)?.node, build)?;
-    over.filters.extend(over.lowering.residual(&before, join, build, build_row)?);
+    let build_row = listed_row(&mut over.lowering, own.column(width)?.node, build)?;
+    over.filters.extend(residual(&mut over.lowering, &before, join, build, build_row)?);
     let marked = row(&mut over.lowering, build_row)?;
     Ok(over.close(SinkSpec::Mark { row: marked }))
 }
@@ -368,7 +370,7 @@ fn marked_rows(
     join: &DeviceJoinExec,
     form: &BuildForm,
 ) -> Result<Scope, Reason> {
-    let found = open.lowering.build_row_marked(rows, join, form)?;
+    let found = build_row_marked(&mut open.lowering, rows, join, form)?;
     match join.kind() {
         JoinKind::BuildSemi => open.filters.push(found),
         JoinKind::BuildAnti => {
@@ -465,7 +467,7 @@ pub fn judge_join(
     let form = planned_build(0, join, build, &mut open.lowering, &scope)?;
     let scope = if join.kind().is_about_build_rows() {
         if probe::stays_in_place(join, &form) {
-            open.lowering.to_mark(&scope, join, &form, &mut open.filters)?;
+            to_mark(&mut open.lowering, &scope, join, &form, &mut open.filters)?;
         } else {
             cut(open, &scope, join, &form)?;
         }
@@ -473,7 +475,7 @@ pub fn judge_join(
         let rows = open.lowering.scope();
         marked_rows(&mut open, &rows, join, &form)?
     } else if probe::stays_in_place(join, &form) {
-        open.lowering.join_in_place(&scope, join, &form, &mut open.filters)?.0
+        join_in_place(&mut open.lowering, &scope, join, &form, &mut open.filters)?.0
     } else {
         let (_, next, scope, _) = cut(open, &scope, join, &form)?;
         open = next;
