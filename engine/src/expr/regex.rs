@@ -214,8 +214,8 @@ impl Lowering<'_> {
         Ok(node.map(Some)?)
     }
 
-    /// The searched string, as a text.
-    fn subject(&mut self, of: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Lowered<NodeId> {
+    /// A string of characters, as a text.
+    pub(super) fn subject(&mut self, of: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Lowered<NodeId> {
         let of = self.lower(of, scope)?;
         match is_characters(&of.data_type) {
             true => self.as_text(&of),

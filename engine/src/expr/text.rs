@@ -16,7 +16,7 @@ use datafusion::common::ScalarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{InListExpr, LikeExpr, Literal as LiteralExpr};
 use millpond_kernels::codegen::ir::{
-    ANY_CHARACTERS, Comparison, Node, NodeId, ONE_CHARACTER, Overflow, Repr, TextFunction, Ty,
+    ANY_CHARACTERS, Arithmetic, Comparison, Node, NodeId, ONE_CHARACTER, Overflow, Repr, TextFunction, Ty,
 };
 use millpond_kernels::codegen::text_function::{Filler, Takes};
 use millpond_kernels::text::case_table;
@@ -27,10 +27,11 @@ use crate::expr::dictionary::{Dictionary, Lookup, LookupKind, StringPart};
 use crate::expr::function::{Call, Form, Row};
 use crate::expr::pattern::{PatternExpr, coded};
 use crate::expr::regex::of_ilike;
-use crate::expr::{Lowered, Lowering, Scope, Value, refusal};
+use crate::expr::{Lowered, Lowering, Refusal, Scope, Value, refusal};
 
 /// Functions of texts that are more than a row of the kernels' table.
 pub(super) const TEXTS: &[Row] = &[
+    Row::new("bit_length", (1, 1), Form::Text(|lowering, call| lowering.bit_length(call))),
     Row::new("overlay", (3, 4), Form::Text(|lowering, call| lowering.overlay(call))),
     Row::new("regexp_like", (2, 3), Form::Text(|lowering, call| lowering.regex_like(call))),
     Row::new("regexp_count", (2, 4), Form::Text(|lowering, call| lowering.regex_number(call, false))),
@@ -214,6 +215,17 @@ impl Lowering<'_> {
             node = self.graph.not(node)?;
         }
         Ok(Value { node, data_type: DataType::Boolean, dictionary: None })
+    }
+
+    /// Eight times the number of bytes.
+    fn bit_length(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
+        let text = self.subject(&call.arguments[0], call.scope)?;
+        let bytes = self.graph.text(TextFunction::Bytes, &[text])?;
+        let eight = self.graph.integer(8, Repr::I64);
+        let bits = self.graph.arithmetic(Arithmetic::Multiply, bytes, eight, Overflow::Wrap)?;
+        let repr = plain_repr(call.data_type).ok_or_else(|| Refusal::Type(call.data_type.clone()))?;
+        let node = self.graph.convert(bits, repr, Overflow::Fail)?;
+        call.plain(node)
     }
 
     /// A function of the kernels' table, which a single dictionary cannot answer.
