@@ -15,7 +15,8 @@ use std::ops::Range;
 
 use millpond_memory::{DeviceView, Stream};
 
-use crate::codegen::ir::{Literal, MAX_TEXT_BYTES, Node, NodeId, Physical, PipelineSpec, Repr, TextFunction};
+use crate::codegen::ir::{Literal, MAX_TEXT_BYTES, Node, NodeId, Physical, PipelineSpec, Repr};
+use crate::codegen::text_function::Capacity;
 use crate::error::KernelError;
 use crate::image::Images;
 use crate::pipeline::{ExtentRows, Input};
@@ -195,25 +196,19 @@ impl Sizes<'_> {
             }
             Node::Text { function, of } => {
                 let first = of.iter().copied().find(|id| is_text(*id)).map_or(typical, |id| self.of(id));
-                match function {
-                    TextFunction::Concatenate { .. } => {
-                        of.iter().fold(0, |all: u64, id| all.saturating_add(self.of(*id)))
-                    }
-                    TextFunction::Join => {
+                match function.spec().arena {
+                    None => first,
+                    Some(Capacity::OfFirst(times)) => first.saturating_mul(times),
+                    Some(Capacity::Sum) => of.iter().fold(0, |all: u64, id| all.saturating_add(self.of(*id))),
+                    Some(Capacity::Between) => {
                         let between = first.saturating_mul(of.len() as u64 - 1);
                         of[1..].iter().fold(between, |all, id| all.saturating_add(self.of(*id)))
                     }
-                    TextFunction::Replace | TextFunction::RegexReplace { .. } | TextFunction::Translate => {
-                        first.saturating_mul(2)
-                    }
-                    TextFunction::PadStart | TextFunction::PadEnd => {
+                    Some(Capacity::Padded) => {
                         first.saturating_add(self.number(of[1]).map_or(typical, |n| self.rows.saturating_mul(n)))
                     }
-                    TextFunction::Repeat => first.saturating_mul(self.number(of[1]).unwrap_or(8)),
-                    TextFunction::OfInteger { .. } | TextFunction::OfDate | TextFunction::OfCode => {
-                        self.rows.saturating_mul(32)
-                    }
-                    _ => first,
+                    Some(Capacity::Repeated) => first.saturating_mul(self.number(of[1]).unwrap_or(8)),
+                    Some(Capacity::PerRow(bytes)) => self.rows.saturating_mul(bytes),
                 }
             }
             Node::Case { branches, otherwise } => {
@@ -241,9 +236,10 @@ impl Sizes<'_> {
     }
 }
 
-/// Case table of [`TextFunction::Upper`] or [`TextFunction::Lower`] for letters beyond ASCII. Two bytes per character
-/// of two UTF-8 bytes: its mapping; the second is 0 if the mapping has one byte, both are 0 if the mapping is longer or
-/// depends on neighbours. Then one bit per character of three bytes, set if the case changes it.
+/// Case table of [`TextFunction::Upper`](crate::codegen::ir::TextFunction::Upper) or `Lower` for letters beyond ASCII.
+/// Two bytes per character of two UTF-8 bytes: its mapping; the second is 0 if the mapping has one byte, both are 0 if
+/// the mapping is longer or depends on neighbours. Then one bit per character of three bytes, set if the case changes
+/// it.
 pub fn case_table(upper: bool) -> Vec<u8> {
     const TWO_BYTES: std::ops::Range<u32> = 0x80..0x800;
     const THREE_BYTES: std::ops::Range<u32> = 0x800..0x1_0000;

@@ -7,18 +7,15 @@
 //!
 //! Decimals are checked at their full width (128 bits), as arrow checks them; the precision of a result is not.
 
-use std::sync::Arc;
-
 use datafusion::arrow::datatypes::DataType;
 use datafusion::logical_expr::Operator;
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::BinaryExpr;
 use millpond_kernels::codegen::ir::{Arithmetic, Bitwise, FloatFunction, Overflow};
 
 use crate::column::{is_wide, plain_repr, value_type};
 use crate::error::reason::Reason;
 use crate::expr::cast::decimal_type;
-use crate::expr::{Lowering, Value, refused, unsupported};
+use crate::expr::{Lowered, Lowering, Value, refusal};
 use crate::plan::overflow::is_checked;
 
 /// Reason for expressions over decimals of 256 bits, which have no device form.
@@ -28,14 +25,14 @@ pub(super) const WIDE: &str =
 impl Lowering<'_> {
     pub(super) fn arithmetic(
         &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
         op: Operator,
+        binary: Option<&BinaryExpr>,
         left: Value,
         right: Value,
         data_type: DataType,
-    ) -> Result<Value, Reason> {
+    ) -> Lowered<Value> {
         if [&left.data_type, &right.data_type, &data_type].into_iter().any(is_wide) {
-            return Err(unsupported(expr, WIDE));
+            return Err(refusal(WIDE));
         }
         let bitwise = match op {
             Operator::BitwiseAnd => Some(Bitwise::And),
@@ -46,7 +43,7 @@ impl Lowering<'_> {
             _ => None,
         };
         if let Some(bitwise) = bitwise {
-            let node = self.graph.bitwise(bitwise, left.node, right.node).map_err(|e| refused(expr, &e))?;
+            let node = self.graph.bitwise(bitwise, left.node, right.node)?;
             return Ok(Value { node, data_type, dictionary: None });
         }
         let op = match op {
@@ -55,36 +52,36 @@ impl Lowering<'_> {
             Operator::Multiply => Arithmetic::Multiply,
             Operator::Divide => Arithmetic::Divide,
             Operator::Modulo => Arithmetic::Remainder,
-            other => return Err(unsupported(expr, &format!("operator {other} is not lowered"))),
+            other => return Err(refusal(format!("operator {other} is not lowered"))),
         };
         let node = match (value_type(&left.data_type), value_type(&right.data_type)) {
             (l, r) if l.is_decimal() && r.is_decimal() => {
                 let operand = |value: &Value| Some((value.node, decimal_type(value_type(&value.data_type))?));
                 let (Some(l), Some(r)) = (operand(&left), operand(&right)) else {
-                    return Err(unsupported(expr, &format!("arithmetic of {l} and {r} is not lowered")));
+                    return Err(refusal(format!("arithmetic of {l} and {r} is not lowered")));
                 };
-                self.graph.decimal_arithmetic(op, l, r).map_err(|e| refused(expr, &e))?.0
+                self.graph.decimal_arithmetic(op, l, r)?.0
             }
             (l, r) if l == r && (l.is_integer() || matches!(l, DataType::Float32 | DataType::Float64)) => {
-                let fails = l.is_integer() && expr.downcast_ref::<BinaryExpr>().is_some_and(is_checked);
+                let fails = l.is_integer() && binary.is_some_and(is_checked);
                 let overflow = if fails { Overflow::Fail } else { Overflow::Wrap };
-                self.graph.arithmetic(op, left.node, right.node, overflow).map_err(|e| refused(expr, &e))?
+                self.graph.arithmetic(op, left.node, right.node, overflow)?
             }
             (DataType::Float16, DataType::Float16) => {
                 let graph = &mut self.graph;
                 let wide = graph.arithmetic(op, left.node, right.node, Overflow::Wrap);
                 let node = wide.and_then(|wide| graph.float_function(FloatFunction::Narrow, wide));
-                node.map_err(|e| refused(expr, &e))?
+                node?
             }
-            (l, r) => match self.time_arithmetic(expr, op, &left, &right)? {
+            (l, r) => match self.time_arithmetic(op, &left, &right)? {
                 Some(node) => node,
-                None if let Some(node) = self.interval_arithmetic(expr, op, &left, &right, &data_type)? => node,
-                None => return Err(unsupported(expr, &format!("arithmetic of {l} and {r} is not lowered"))),
+                None if let Some(node) = self.interval_arithmetic(op, &left, &right, &data_type)? => node,
+                None => return Err(refusal(format!("arithmetic of {l} and {r} is not lowered"))),
             },
         };
         let expected = plain_repr(&data_type);
         if expected.is_some_and(|expected| expected != self.graph.ty(node).repr) {
-            return Err(unsupported(expr, &format!("it gives {data_type}, which is not lowered")));
+            return Err(refusal(format!("it gives {data_type}, which is not lowered")));
         }
         Ok(Value { node, data_type, dictionary: None })
     }

@@ -17,8 +17,9 @@ use millpond_kernels::codegen::ir::{Comparison, GraphError, NodeId, Overflow, Re
 use crate::column::number_repr;
 use crate::error::reason::Reason;
 use crate::expr::cast::{decimal_type, same_representation};
+use crate::expr::function::row;
 use crate::expr::udf::{Body, DeviceFunction, IntoConstant};
-use crate::expr::{Dictionaries, Lowering, Scope, Value, refused, unsupported};
+use crate::expr::{Dictionaries, Lowered, Lowering, Scope, Value, refusal};
 
 /// A value of a device expression under construction.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,7 +71,7 @@ impl ExprBuilder<'_, '_> {
         if number_repr(&data_type).is_none() {
             return Err(format!("a constant of type {data_type} has no device form"));
         }
-        let value = self.lowering.literal(&literal, &value).map_err(sentence)?;
+        let value = self.lowering.literal(&value).map_err(|refusal| sentence(refusal.of(&literal)))?;
         Ok(DeviceExpr { node: value.node, data_type })
     }
 
@@ -89,7 +90,10 @@ impl ExprBuilder<'_, '_> {
         };
         let whole = Arc::clone(&self.whole);
         let (left, right) = (Self::value(left), Self::value(right));
-        let value = self.lowering.arithmetic(&whole, op, left, right, data_type).map_err(sentence)?;
+        let value = self
+            .lowering
+            .arithmetic(op, None, left, right, data_type)
+            .map_err(|refusal| sentence(refusal.of(&whole)))?;
         Ok(DeviceExpr { node: value.node, data_type: value.data_type })
     }
 
@@ -211,7 +215,8 @@ impl ExprBuilder<'_, '_> {
     /// If the device has no such cast.
     pub fn cast(&mut self, of: &DeviceExpr, to: &DataType) -> Built {
         let whole = Arc::clone(&self.whole);
-        let value = self.lowering.cast(&whole, Self::value(of), to, Overflow::Fail).map_err(sentence)?;
+        let value =
+            self.lowering.cast(Self::value(of), to, Overflow::Fail).map_err(|refusal| sentence(refusal.of(&whole)))?;
         Ok(DeviceExpr { node: value.node, data_type: value.data_type })
     }
 
@@ -229,8 +234,9 @@ impl ExprBuilder<'_, '_> {
             return Err(format!("{name} has no device form over {}", first.data_type));
         }
         let nodes: Vec<NodeId> = arguments.iter().map(|argument| argument.node).collect();
-        let node = crate::expr::math::function_of_numbers(&mut self.lowering.graph, name, &nodes);
-        let node = node.ok_or_else(|| format!("{name} of {} arguments has no device form", nodes.len()))?;
+        let build = row(name, nodes.len()).and_then(|row| row.build).filter(|(count, _)| *count == nodes.len());
+        let (_, build) = build.ok_or_else(|| format!("{name} of {} arguments has no device form", nodes.len()))?;
+        let node = build(&mut self.lowering.graph, &nodes);
         self.made(node, &first.data_type)
     }
 }
@@ -266,7 +272,7 @@ impl Lowering<'_> {
         arguments: &[Arc<dyn PhysicalExpr>],
         data_type: &DataType,
         scope: &Scope,
-    ) -> Result<NodeId, Reason> {
+    ) -> Lowered<NodeId> {
         let mut values = Vec::with_capacity(arguments.len());
         for argument in arguments {
             let value = self.lower(argument, scope)?;
@@ -277,18 +283,18 @@ impl Lowering<'_> {
             let names = |types: &[&DataType]| types.iter().map(|ty| ty.to_string()).collect::<Vec<_>>().join(", ");
             let declared = names(&function.arguments.iter().collect::<Vec<_>>());
             let why = format!("its device body is for ({declared}), not ({})", names(&given));
-            return Err(unsupported(expr, &why));
+            return Err(refusal(why));
         }
         let node = match &function.body {
             Body::Ptx(body) => {
                 let nodes: Vec<NodeId> = values.iter().map(|value| value.node).collect();
-                self.graph.call(body, &nodes).map_err(|e| refused(expr, &e))?
+                self.graph.call(body, &nodes)?
             }
             Body::Built(build) => {
                 let mut builder = ExprBuilder { lowering: self, whole: Arc::clone(expr) };
-                let built = build(&mut builder, &values).map_err(|why| unsupported(expr, &why))?;
+                let built = build(&mut builder, &values).map_err(|why| refusal(why))?;
                 if built.data_type != *data_type {
-                    return Err(unsupported(expr, &format!("its device body gives {}", built.data_type)));
+                    return Err(refusal(format!("its device body gives {}", built.data_type)));
                 }
                 built.node
             }

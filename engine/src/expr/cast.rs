@@ -16,18 +16,14 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::ScalarValue;
-use datafusion::physical_expr::PhysicalExpr;
 use millpond_kernels::codegen::Decimal;
 use millpond_kernels::codegen::ir::{
     Arithmetic, FloatFunction, GraphError, Literal, NodeId, Overflow, Repr, TimeUnit as KernelUnit,
 };
 
 use crate::column::nested::same_nested;
-use crate::column::{
-    is_characters, is_coded, is_nested, is_string, plain_repr, time_unit, type_unsupported, value_type,
-};
-use crate::error::reason::Reason;
-use crate::expr::{Lowering, Value, digits, refused, unsupported};
+use crate::column::{is_characters, is_coded, is_nested, is_string, plain_repr, time_unit, value_type};
+use crate::expr::{Lowered, Lowering, Refusal, Value, digits, refusal};
 
 /// True if both types hold text, or both bytes, or nested values of one type, so that codes mean the same in both.
 /// Bytes of one length are separate: not every string has that length.
@@ -99,42 +95,30 @@ pub(super) fn nanos(unit: &TimeUnit) -> i64 {
 
 impl Lowering<'_> {
     /// Casts `of` to `to`.
-    pub(super) fn cast(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        of: Value,
-        to: &DataType,
-        overflow: Overflow,
-    ) -> Result<Value, Reason> {
+    pub(super) fn cast(&mut self, of: Value, to: &DataType, overflow: Overflow) -> Lowered<Value> {
         if of.data_type == DataType::Null && is_coded(to) {
-            let null = ScalarValue::try_from(to).map_err(|e| unsupported(expr, &e.strip_backtrace()))?;
-            return self.literal(expr, &null);
+            let null = ScalarValue::try_from(to).map_err(|e| refusal(e.strip_backtrace()))?;
+            return self.literal(&null);
         }
-        if let Some(value) = self.said(expr, &of, to)? {
+        if let Some(value) = self.said(&of, to)? {
             return Ok(value);
         }
-        if let Some(value) = self.read_integer(expr, &of, to, overflow)? {
+        if let Some(value) = self.read_integer(&of, to, overflow)? {
             return Ok(value);
         }
-        let node = self.cast_node(expr, &of, to, overflow)?;
+        let node = self.cast_node(&of, to, overflow)?;
         Ok(Value { node, data_type: to.clone(), dictionary: None })
     }
 
-    fn cast_node(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        of: &Value,
-        to: &DataType,
-        overflow: Overflow,
-    ) -> Result<NodeId, Reason> {
+    fn cast_node(&mut self, of: &Value, to: &DataType, overflow: Overflow) -> Lowered<NodeId> {
         use DataType::*;
         let whole = to;
         let (from, to) = (value_type(&of.data_type), value_type(whole));
-        let refuse = |why: &str| Err(unsupported(expr, why));
+        let refuse = |why: &str| Err(refusal(why));
         if of.dictionary.is_some() || is_coded(to) {
             return refuse(&format!("a cast from {from} to {to} is not lowered"));
         }
-        let repr = plain_repr(whole).ok_or_else(|| type_unsupported(&expr.to_string(), whole))?;
+        let repr = plain_repr(whole).ok_or_else(|| Refusal::Type(whole.clone()))?;
         let number = |t: &DataType| t.is_integer() || matches!(t, Float16 | Float32 | Float64 | Boolean);
         let graph = &mut self.graph;
         let built: Result<NodeId, GraphError> = match (from, to) {
@@ -150,12 +134,12 @@ impl Lowering<'_> {
             (a, b) if number(a) && number(b) => graph.convert(of.node, repr, overflow),
             // Ticks are numbers of 64 bits.
             (number, Timestamp(..) | Duration(_)) if number.is_numeric() => {
-                let ticks = self.cast(expr, of.clone(), &Int64, overflow)?;
+                let ticks = self.cast(of.clone(), &Int64, overflow)?;
                 return Ok(ticks.node);
             }
             (Timestamp(..) | Duration(_), number) if number.is_numeric() => {
                 let ticks = Value { node: of.node, data_type: Int64, dictionary: None };
-                return self.cast_node(expr, &ticks, to, overflow);
+                return self.cast_node(&ticks, to, overflow);
             }
             (a, b) if a.is_decimal() || b.is_decimal() => match (decimal_type(a), decimal_type(b)) {
                 (Some(a), Some(b)) => graph.decimal_to_decimal(of.node, a, b, repr, overflow),
@@ -175,41 +159,40 @@ impl Lowering<'_> {
             (Int32, Date64) => graph.convert_time(of.node, KernelUnit::Day, KernelUnit::Millisecond, Overflow::Wrap),
             // A date begins at midnight in the zone of the timestamp.
             (Date32 | Date64, Timestamp(unit, name)) => {
-                let zone = Self::known_zone(expr, name)?;
+                let zone = Self::known_zone(name)?;
                 let (own, checked) = if *from == Date32 {
                     (KernelUnit::Day, overflow)
                 } else {
                     (KernelUnit::Millisecond, Overflow::Fail)
                 };
-                let local =
-                    graph.convert_time(of.node, own, time_unit(unit), checked).map_err(|e| refused(expr, &e))?;
-                return self.instant(expr, local, unit, &zone, overflow);
+                let local = graph.convert_time(of.node, own, time_unit(unit), checked)?;
+                return self.instant(local, unit, &zone, overflow);
             }
             (Date32, Date64) => graph.convert_time(of.node, KernelUnit::Day, KernelUnit::Millisecond, Overflow::Wrap),
             (Date64, Date32) => graph.date64_to_date32(of.node, overflow),
             (Timestamp(unit, name), Date32) => {
-                let zone = Self::known_zone(expr, name)?;
-                let local = self.local_time(expr, of.node, unit, &zone)?;
+                let zone = Self::known_zone(name)?;
+                let local = self.local_time(of.node, unit, &zone)?;
                 self.graph.convert_time(local, time_unit(unit), KernelUnit::Day, overflow)
             }
             (Timestamp(unit, _), Date64) => {
                 graph.convert_time(of.node, time_unit(unit), KernelUnit::Millisecond, overflow)
             }
             (Timestamp(a, name), Time32(b) | Time64(b)) => {
-                let zone = Self::known_zone(expr, name)?;
-                let local = self.local_time(expr, of.node, a, &zone)?;
+                let zone = Self::known_zone(name)?;
+                let local = self.local_time(of.node, a, &zone)?;
                 self.graph.time_of_day(local, time_unit(a), time_unit(b), repr)
             }
             // Only a local time that receives a zone is shifted.
             (Timestamp(a, from), Timestamp(b, to)) => {
-                let zone = Self::known_zone(expr, if from.is_some() { &None } else { to })?;
+                let zone = Self::known_zone(if from.is_some() { &None } else { to })?;
                 let node = graph.convert_time(of.node, time_unit(a), time_unit(b), overflow);
                 let node = match (from, to) {
                     (None, Some(_)) => node.and_then(|node| graph.dated(node, time_unit(b), overflow)),
                     _ => node,
                 };
-                let node = node.map_err(|e| refused(expr, &e))?;
-                return self.instant(expr, node, b, &zone, overflow);
+                let node = node?;
+                return self.instant(node, b, &zone, overflow);
             }
             (Duration(a), Duration(b)) => graph.convert_time(of.node, time_unit(a), time_unit(b), overflow),
             (Time32(a) | Time64(a), Time32(b) | Time64(b)) => {
@@ -217,23 +200,16 @@ impl Lowering<'_> {
             }
             (a, b) => return refuse(&format!("a cast from {a} to {b} is not lowered")),
         };
-        built.map_err(|e| refused(expr, &e))
+        Ok(built?)
     }
 
     /// A timestamp `seconds` later.
-    pub(super) fn moved(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        of: NodeId,
-        unit: &TimeUnit,
-        seconds: i64,
-        overflow: Overflow,
-    ) -> Result<NodeId, Reason> {
+    pub(super) fn moved(&mut self, of: NodeId, unit: &TimeUnit, seconds: i64, overflow: Overflow) -> Lowered<NodeId> {
         if seconds == 0 {
             return Ok(of);
         }
         let ticks = i128::from(seconds) * i128::from(1_000_000_000 / nanos(unit));
         let ticks = self.slot(digits(Repr::I64, ticks), Literal::Int(ticks));
-        self.graph.arithmetic(Arithmetic::Add, of, ticks, overflow).map_err(|e| refused(expr, &e))
+        Ok(self.graph.arithmetic(Arithmetic::Add, of, ticks, overflow)?)
     }
 }

@@ -23,11 +23,11 @@ use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr, ScalarFunctionEx
 use millpond_kernels::codegen::ir::{Literal, NodeId, Physical, Repr, Test, Ty};
 
 use crate::column::half::widened;
-use crate::column::{DictionaryId, is_coded, is_nested, plain_repr, scalar_integer};
+use crate::column::{ColumnInfo, DictionaryId, Form, is_coded, is_nested, plain_repr, scalar_integer};
 use crate::error::reason::Reason;
 use crate::expr::builtin::is_datafusions_scalar;
 use crate::expr::cast::same_strings;
-use crate::expr::{Lowering, Scope, Value, refused, unsupported};
+use crate::expr::{Lowered, Lowering, Refusal, Scope, Value, refusal, unsupported};
 
 /// Origin of a dictionary's values.
 #[derive(Debug, Clone, PartialEq)]
@@ -221,6 +221,10 @@ impl Lowering<'_> {
         expr: &Arc<dyn PhysicalExpr>,
         scope: &Scope,
     ) -> Result<Option<Value>, Reason> {
+        self.dictionary_lookup(expr, scope).map_err(|refusal| refusal.of(expr))
+    }
+
+    fn dictionary_lookup(&mut self, expr: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Lowered<Option<Value>> {
         let mut indices = Vec::new();
         let (mut of_more, mut foreign) = (false, None);
         let walked = expr.apply(|part| {
@@ -240,7 +244,7 @@ impl Lowering<'_> {
             of_more |= part.children().is_empty() && !known;
             Ok(TreeNodeRecursion::Continue)
         });
-        walked.map_err(|e| unsupported(expr, &e.strip_backtrace()))?;
+        walked.map_err(|e| refusal(e.strip_backtrace()))?;
         let Some(&first) = indices.first() else { return Ok(None) };
         let Ok(of) = scope.column(first) else { return Ok(None) };
         let Some(id) = of.dictionary else { return Ok(None) };
@@ -250,7 +254,7 @@ impl Lowering<'_> {
 
         // IS NULL needs no table.
         if let Some(test) = null_test(expr) {
-            let node = self.graph.test(test, of.node).map_err(|e| refused(expr, &e))?;
+            let node = self.graph.test(test, of.node)?;
             return Ok(Some(Value { node, data_type: DataType::Boolean, dictionary: None }));
         }
         // The dictionary's values have its own type; the value may carry another string type by now.
@@ -265,16 +269,13 @@ impl Lowering<'_> {
                 None => Ok(Transformed::no(part)),
             })
             .data()
-            .map_err(|e| unsupported(expr, &e.strip_backtrace()))?;
+            .map_err(|e| refusal(e.strip_backtrace()))?;
         let schema = Schema::new(vec![Field::new("value", own.clone(), true)]);
-        let failed = |e: datafusion::error::DataFusionError| unsupported(expr, &e.strip_backtrace());
+        let failed = |e: datafusion::error::DataFusionError| refusal(e.strip_backtrace());
         let data_type = over_value.data_type(&schema).map_err(failed)?;
         // A function of another crate may be slow, and a filter may have left few of the dictionary's values.
         if let Some(name) = foreign.filter(|_| is_nested(&data_type)) {
-            return Err(unsupported(
-                expr,
-                &format!("what {name}, a function of the session's own, gives is made by row"),
-            ));
+            return Err(refusal(format!("what {name}, a function of the session's own, gives is made by row")));
         }
         let of_null = evaluate_one(&over_value, new_null_array(&own, 1)).map_err(failed)?;
         let not_null = Schema::new(vec![Field::new("value", own, false)]);
@@ -289,12 +290,12 @@ impl Lowering<'_> {
             (LookupKind::Code(derived), Ty::new(Repr::U32).nullable(nullable), Some(derived))
         } else {
             let Some(repr) = plain_repr(&data_type) else {
-                return Err(crate::column::type_unsupported(&expr.to_string(), &data_type));
+                return Err(Refusal::Type(data_type.clone()));
             };
             (LookupKind::Value(over_value), Ty::new(repr).nullable(nullable), None)
         };
         let table = self.table(Lookup { dictionary: id, kind, ty });
-        let mut node = self.graph.lookup(of.node, table, ty).map_err(|e| refused(expr, &e))?;
+        let mut node = self.graph.lookup(of.node, table, ty)?;
         if !of_null.is_null() && self.graph.ty(of.node).nullable {
             let literal = match (&of_null, dictionary) {
                 (_, Some(_)) => Literal::Int(0),
@@ -302,70 +303,53 @@ impl Lowering<'_> {
                 (ScalarValue::Float16(Some(v)), _) => Literal::F32(widened(*v)),
                 (ScalarValue::Float32(Some(v)), _) => Literal::F32(*v),
                 (ScalarValue::Float64(Some(v)), _) => Literal::F64(*v),
-                (other, _) => Literal::Int(
-                    scalar_integer(other).ok_or_else(|| unsupported(expr, "its value for NULL has no device form"))?,
-                ),
+                (other, _) => {
+                    Literal::Int(scalar_integer(other).ok_or_else(|| refusal("its value for NULL has no device form"))?)
+                }
             };
             let plain = Ty::new(ty.repr);
             let default = self.slot(plain, literal);
-            let is_null = self.graph.test(Test::IsNull, of.node).map_err(|e| refused(expr, &e))?;
-            node = self.graph.case(vec![(is_null, default)], Some(node)).map_err(|e| refused(expr, &e))?;
+            let is_null = self.graph.test(Test::IsNull, of.node)?;
+            node = self.graph.case(vec![(is_null, default)], Some(node))?;
         }
         Ok(Some(Value { node, data_type, dictionary }))
     }
 
     /// A value's rank in its dictionary, to be compared with another rank of the same row.
-    pub(super) fn rank(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        value: &Value,
-        id: DictionaryId,
-    ) -> Result<Value, Reason> {
+    pub(super) fn rank(&mut self, value: &Value, id: DictionaryId) -> Lowered<Value> {
         let kind = if is_nested(&value.data_type) { LookupKind::Compared } else { LookupKind::Rank };
-        self.ranked(expr, value, id, kind)
+        self.ranked(value, id, kind)
     }
 
     /// A string's rank in its dictionary, to be kept in a state and compared with ranks of other launches.
-    pub(crate) fn kept_rank(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        value: &Value,
-        id: DictionaryId,
-    ) -> Result<Value, Reason> {
-        self.ranked(expr, value, id, LookupKind::KeptRank)
+    pub(crate) fn kept_rank(&mut self, value: &Value, id: DictionaryId) -> Lowered<Value> {
+        self.ranked(value, id, LookupKind::KeptRank)
     }
 
-    fn ranked(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        value: &Value,
-        id: DictionaryId,
-        kind: LookupKind,
-    ) -> Result<Value, Reason> {
+    fn ranked(&mut self, value: &Value, id: DictionaryId, kind: LookupKind) -> Lowered<Value> {
         let ty = Ty::new(Repr::U32);
         let table = self.table(Lookup { dictionary: id, kind, ty });
-        let node = self.graph.lookup(value.node, table, ty).map_err(|e| refused(expr, &e))?;
+        let node = self.graph.lookup(value.node, table, ty)?;
         Ok(Value { node, data_type: DataType::UInt32, dictionary: None })
     }
 
     /// Strings of several dictionaries, and constants, as codes into one dictionary; a NULL constant has a NULL code.
     pub(super) fn merged(
         &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
         parts: &[StringPart],
         data_type: &DataType,
-    ) -> Result<(Vec<NodeId>, DictionaryId), Reason> {
+    ) -> Lowered<(Vec<NodeId>, DictionaryId)> {
         let mut dictionaries = Vec::new();
         let mut constants: Vec<ScalarValue> = Vec::new();
         for part in parts {
             match part {
                 StringPart::Value(Value { dictionary: Some(id), data_type: own, .. }) => {
                     if !same_strings(own, data_type) {
-                        return Err(unsupported(expr, &format!("it mixes {own} and {data_type}")));
+                        return Err(refusal(format!("it mixes {own} and {data_type}")));
                     }
                     dictionaries.push(*id);
                 }
-                StringPart::Value(_) => return Err(unsupported(expr, "it mixes strings and other values")),
+                StringPart::Value(_) => return Err(refusal("it mixes strings and other values")),
                 StringPart::Constant(value) if value.is_null() || constants.contains(value) => {}
                 StringPart::Constant(value) => constants.push(value.clone()),
             }
@@ -390,25 +374,20 @@ impl Lowering<'_> {
                     Some(code) => self.graph.integer(code as i128, Repr::U32),
                     None => self.graph.null(Repr::U32),
                 },
-                StringPart::Value(value) => self.merged_code(expr, value, merged)?,
+                StringPart::Value(value) => self.merged_code(value, merged)?,
             });
         }
         Ok((nodes, merged))
     }
 
     /// Two strings, as codes into one dictionary.
-    pub(super) fn same_dictionary(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        a: Value,
-        b: Value,
-    ) -> Result<(Value, Value), Reason> {
+    pub(super) fn same_dictionary(&mut self, a: Value, b: Value) -> Lowered<(Value, Value)> {
         if a.dictionary == b.dictionary {
             return Ok((a, b));
         }
         let data_type = a.data_type.clone();
         let parts = [StringPart::Value(a.clone()), StringPart::Value(b.clone())];
-        let (nodes, id) = self.merged(expr, &parts, &data_type)?;
+        let (nodes, id) = self.merged(&parts, &data_type)?;
         Ok((Value { node: nodes[0], dictionary: Some(id), ..a }, Value { node: nodes[1], dictionary: Some(id), ..b }))
     }
 
@@ -425,21 +404,41 @@ impl Lowering<'_> {
         }) as u32
     }
 
+    /// Converts `value`, column `index`, to the form of a column that several inputs share.
+    ///
+    /// # Errors
+    /// Why the value has no such form.
+    pub fn conform(&mut self, index: usize, value: Value, column: &ColumnInfo) -> Result<Value, Reason> {
+        let named = |refusal: Refusal| refusal.named(&format!("{}@{index}", column.name));
+        match &column.form {
+            Form::Codes(_, id) | Form::Lists(_, id) if value.dictionary == Some(*id) => Ok(value),
+            Form::Codes(_, id) => {
+                let node = self.merged_code(&value, *id).map_err(named)?;
+                Ok(Value { node, dictionary: Some(*id), ..value })
+            }
+            Form::Plain(_) if column.is_text() => {
+                let node = self.as_text(&value).map_err(named)?;
+                Ok(Value { node, dictionary: None, ..value })
+            }
+            Form::Plain(ty) => {
+                let node = ty.bounds().map_or(value.node, |range| self.graph.widen(value.node, range));
+                Ok(Value { node, ..value })
+            }
+            Form::Lists(..) => Err(Reason::NodeUnsupported { node: "a union of lists".into() }),
+            Form::Unsupported(reason) => Err(reason.clone()),
+        }
+    }
+
     /// A string as a code into a merged dictionary.
-    pub(crate) fn merged_code(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        value: &Value,
-        merged: DictionaryId,
-    ) -> Result<NodeId, Reason> {
-        let id = value.dictionary.ok_or_else(|| unsupported(expr, "it mixes strings and other values"))?;
+    pub(crate) fn merged_code(&mut self, value: &Value, merged: DictionaryId) -> Lowered<NodeId> {
+        let id = value.dictionary.ok_or_else(|| refusal("it mixes strings and other values"))?;
         let nullable = matches!(
             self.dictionaries.get(id),
             Some(Dictionary::Constants { values, .. }) if values.iter().any(ScalarValue::is_null)
         );
         let ty = Ty::new(Repr::U32).nullable(nullable);
         let table = self.table(Lookup { dictionary: id, kind: LookupKind::Merge(merged), ty });
-        self.graph.lookup(value.node, table, ty).map_err(|e| refused(expr, &e))
+        Ok(self.graph.lookup(value.node, table, ty)?)
     }
 }
 

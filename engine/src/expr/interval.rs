@@ -5,10 +5,7 @@
 //! Order    months, then days, then the rest below a day, as DataFusion adds them.
 //! Errors   a part that overflows, or a step that leaves the calendar, raises the error flag.
 
-use std::sync::Arc;
-
 use datafusion::arrow::datatypes::{DataType, IntervalUnit};
-use datafusion::physical_expr::PhysicalExpr;
 use millpond_kernels::codegen::IntervalParts;
 use millpond_kernels::codegen::ir::{
     Arithmetic, Graph, GraphError, NodeId, Overflow, Range, Repr, Rounding, TimeUnit as KernelUnit,
@@ -18,7 +15,7 @@ use crate::column::time_unit;
 use crate::error::reason::Reason;
 use crate::expr::cast::{nanos, zone_offset};
 use crate::expr::time::DAY_NANOS;
-use crate::expr::{Lowering, Value, refused, unsupported};
+use crate::expr::{Lowered, Lowering, Refusal, Value, refusal};
 
 /// Months (`I32`), days (`I32`) and nanoseconds (`I64`).
 #[derive(Clone, Copy)]
@@ -110,30 +107,24 @@ impl Parts {
 
 impl Lowering<'_> {
     /// The interval with each part negated.
-    pub(super) fn negated_interval(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        of: &Value,
-        unit: IntervalUnit,
-    ) -> Result<NodeId, Reason> {
+    pub(super) fn negated_interval(&mut self, of: &Value, unit: IntervalUnit) -> Lowered<NodeId> {
         let graph = &mut self.graph;
         let negated = parts(graph, of.node, unit).and_then(|parts| {
             let negated = parts.into_iter().map(|part| graph.negate(part, Overflow::Fail));
             let negated = negated.collect::<Result<Vec<_>, _>>()?;
             of_parts(graph, unit, &negated)
         });
-        negated.map_err(|e| refused(expr, &e))
+        Ok(negated?)
     }
 
     /// Sums and differences with an interval; `None` for other operands.
     pub(super) fn interval_arithmetic(
         &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
         op: Arithmetic,
         left: &Value,
         right: &Value,
         data_type: &DataType,
-    ) -> Result<Option<NodeId>, Reason> {
+    ) -> Lowered<Option<NodeId>> {
         let (of, interval, unit) = match (&left.data_type, &right.data_type, op) {
             (DataType::Interval(a), DataType::Interval(b), Arithmetic::Add | Arithmetic::Subtract) if a == b => {
                 let graph = &mut self.graph;
@@ -143,7 +134,7 @@ impl Lowering<'_> {
                     let sums = l.into_iter().zip(r).map(sum).collect::<Result<Vec<_>, _>>()?;
                     of_parts(graph, *a, &sums)
                 });
-                return node.map(Some).map_err(|e| refused(expr, &e));
+                return node.map(Some).map_err(Refusal::from);
             }
             (_, DataType::Interval(unit), Arithmetic::Add | Arithmetic::Subtract) => (left, right, *unit),
             (DataType::Interval(unit), _, Arithmetic::Add) => (right, left, *unit),
@@ -157,18 +148,12 @@ impl Lowering<'_> {
         if !known || of.data_type != *data_type {
             return Ok(None);
         }
-        let parts = Parts::of(&mut self.graph, interval.node, unit).map_err(|e| refused(expr, &e))?;
-        self.moved_by(expr, of, parts, op == Arithmetic::Subtract).map(Some)
+        let parts = Parts::of(&mut self.graph, interval.node, unit)?;
+        self.moved_by(of, parts, op == Arithmetic::Subtract).map(Some)
     }
 
     /// A date or timestamp moved forward by an interval, or back if `earlier`.
-    fn moved_by(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        of: &Value,
-        parts: Parts,
-        earlier: bool,
-    ) -> Result<NodeId, Reason> {
+    fn moved_by(&mut self, of: &Value, parts: Parts, earlier: bool) -> Lowered<NodeId> {
         let graph = &mut self.graph;
         let mut signed = |part: NodeId| match earlier {
             true => graph.negate(part, Overflow::Fail),
@@ -176,7 +161,7 @@ impl Lowering<'_> {
         };
         let signs =
             signed(parts.months).and_then(|months| Ok((months, signed(parts.days)?, signed(parts.nanoseconds)?)));
-        let (months, days, nanoseconds) = signs.map_err(|e| refused(expr, &e))?;
+        let (months, days, nanoseconds) = signs?;
         let DataType::Timestamp(unit, zone) = &of.data_type else {
             // A date has no time of day: only whole days of the nanoseconds count.
             let whole = graph.divide_constant(nanoseconds, DAY_NANOS.into(), Rounding::Truncate);
@@ -185,10 +170,10 @@ impl Lowering<'_> {
                 let parts = IntervalParts { months: Some(months), days: Some(days), rest };
                 graph.add_interval(of.node, KernelUnit::Day, parts)
             });
-            return sum.map_err(|e| refused(expr, &e));
+            return sum.map_err(Refusal::from);
         };
         let Some(offset) = zone_offset(zone) else {
-            return Err(unsupported(expr, &format!("{} plus an interval is not lowered", of.data_type)));
+            return Err(refusal(format!("{} plus an interval is not lowered", of.data_type)));
         };
         let tick = nanos(unit);
         let scaled = graph.convert(days, Repr::I64, Overflow::Wrap).and_then(|days| {
@@ -196,11 +181,11 @@ impl Lowering<'_> {
             let days = graph.arithmetic(Arithmetic::Multiply, days, per_day, Overflow::Fail)?;
             Ok((days, graph.divide_constant(nanoseconds, tick.into(), Rounding::Floor)?))
         });
-        let (days, rest) = scaled.map_err(|e| refused(expr, &e))?;
+        let (days, rest) = scaled?;
         // Months and days are added in local time.
-        let local = self.moved(expr, of.node, unit, offset, Overflow::Fail)?;
+        let local = self.moved(of.node, unit, offset, Overflow::Fail)?;
         let parts = IntervalParts { months: Some(months), days: Some(days), rest: Some(rest) };
-        let sum = self.graph.add_interval(local, time_unit(unit), parts).map_err(|e| refused(expr, &e))?;
-        self.moved(expr, sum, unit, -offset, Overflow::Fail)
+        let sum = self.graph.add_interval(local, time_unit(unit), parts)?;
+        self.moved(sum, unit, -offset, Overflow::Fail)
     }
 }

@@ -25,12 +25,13 @@ use millpond_kernels::codegen::ir::{
     Arithmetic, Comparison, Graph, GraphError, NodeId, Overflow, Places, Repr, Test, Ty,
 };
 
-use crate::column::{DictionaryId, is_coded, is_nested, plain_repr, type_unsupported};
+use crate::column::{DictionaryId, is_coded, is_nested, plain_repr};
 use crate::error::reason::Reason;
 use crate::expr::builtin::is_datafusions_scalar;
 use crate::expr::cast::same_strings;
 use crate::expr::dictionary::{Dictionary, Lookup, LookupKind};
-use crate::expr::{Lowering, Scope, Value, refused, unsupported};
+use crate::expr::function::{Call, Form, Row};
+use crate::expr::{Lowered, Lowering, Refusal, Scope, Value, refusal};
 
 /// The type of a list's items; `None` for other types.
 pub(crate) fn item_type(data_type: &DataType) -> Option<&DataType> {
@@ -82,71 +83,47 @@ pub(super) fn number_of_item(
     Ok((number, inside))
 }
 
+/// Functions that read lists.
+pub(super) const LISTS: &[Row] = &[
+    Row::new("array_element", (2, 2), Form::List(|lowering, call| lowering.array_element(call))),
+    Row::new("array_has", (2, 2), Form::List(|lowering, call| lowering.array_has(call))),
+    Row::new("array_has_all", (2, 2), Form::List(|lowering, call| lowering.array_has_items(call, false))),
+    Row::new("array_has_any", (2, 2), Form::List(|lowering, call| lowering.array_has_items(call, true))),
+    Row::new("array_length", (1, 1), Form::List(|lowering, call| lowering.array_length(call))),
+    Row::new("array_position", (2, 3), Form::List(|lowering, call| lowering.array_position(call))),
+];
+
 impl Lowering<'_> {
     /// The item at a position among the items of all lists of dictionary `of`, which have type `data_type`.
     ///
     /// # Errors
-    /// Why items have no form; `name` names their list.
-    pub(crate) fn item_at(
-        &mut self,
-        name: &str,
-        place: NodeId,
-        of: DictionaryId,
-        data_type: &DataType,
-    ) -> Result<Value, Reason> {
+    /// Why items have no form.
+    pub(crate) fn item_at(&mut self, place: NodeId, of: DictionaryId, data_type: &DataType) -> Lowered<Value> {
         let items = self.dictionaries.add(Dictionary::Items { of, data_type: data_type.clone() });
         let (kind, ty, dictionary) = if is_coded(data_type) {
             let derived = Dictionary::Derived { of: items, expr: itself(), data_type: data_type.clone() };
             let derived = self.dictionaries.add(derived);
             (LookupKind::Code(derived), Ty::new(Repr::U32).nullable(true), Some(derived))
         } else {
-            let repr = plain_repr(data_type).ok_or_else(|| type_unsupported(name, data_type))?;
+            let repr = plain_repr(data_type).ok_or_else(|| Refusal::Type(data_type.clone()))?;
             (LookupKind::Value(itself()), Ty::new(repr).nullable(true), None)
         };
         let table = self.table(Lookup { dictionary: items, kind, ty });
-        let why = |e: GraphError| Reason::ExprUnsupported { expr: name.to_string(), why: e.to_string() };
-        let node = self.graph.lookup(place, table, ty).map_err(why)?;
+        let node = self.graph.lookup(place, table, ty)?;
         Ok(Value { node, data_type: data_type.clone(), dictionary })
     }
 
-    /// A function of a list and of other columns; `None` for other functions.
-    pub(super) fn list_function(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        function: &ScalarFunctionExpr,
-        scope: &Scope,
-    ) -> Result<Option<Value>, Reason> {
-        if !is_datafusions_scalar(function.fun()) {
-            return Ok(None);
-        }
-        match (function.fun().name(), function.args()) {
-            ("array_length", [list]) => match self.length_of_made(expr, list, scope)? {
-                Some(length) => Ok(Some(length)),
-                None => self.of_item(expr, function, scope),
-            },
-            ("array_element", [list, index]) => match self.item_of_made(expr, (list, index), scope)? {
-                Some(item) => Ok(Some(item)),
-                None => self.array_element(expr, list, index, scope).map(Some),
-            },
-            ("array_has", [list, item]) => self.array_has(expr, list, item, scope).map(Some),
-            ("array_position", [list, item, first @ ..]) => {
-                self.array_position(expr, (list, item), first.first(), scope).map(Some)
-            }
-            ("array_has_all" | "array_has_any", [list, items]) => {
-                self.array_has_items(expr, (list, items), function.fun().name() == "array_has_any", scope)
-            }
-            _ => self.of_item(expr, function, scope),
+    fn array_length(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
+        match self.length_of_made(&call.arguments[0], call.scope)? {
+            Some(length) => Ok(Some(length)),
+            None => self.of_item(call),
         }
     }
 
     /// A function of a nested item, and of constants: DataFusion's own, over the dictionary of items. Results of CASE
     /// are not accepted: they may have contents below a NULL, which DataFusion reads and a dictionary lacks.
-    fn of_item(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        function: &ScalarFunctionExpr,
-        scope: &Scope,
-    ) -> Result<Option<Value>, Reason> {
+    pub(super) fn of_item(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
+        let Call { expr, function, scope, .. } = *call;
         let mut read = function.args().iter().enumerate().filter(|(_, argument)| !argument.is::<Literal>());
         let (Some((at, argument)), None) = (read.next(), read.next()) else { return Ok(None) };
         let data_type = self.type_of(argument, scope)?;
@@ -158,42 +135,32 @@ impl Lowering<'_> {
         let mut arguments = function.args().to_vec();
         arguments[at] = itself();
         let call = Arc::clone(expr).with_new_children(arguments);
-        let call = call.map_err(|e| unsupported(expr, &e.strip_backtrace()))?;
-        self.over_dictionary(&call, &Scope::new(vec![("value".into(), Ok(value), data_type)]))
+        let call = call.map_err(|e| refusal(e.strip_backtrace()))?;
+        Ok(self.over_dictionary(&call, &Scope::new(vec![("value".into(), Ok(value), data_type)]))?)
     }
 
-    pub(super) fn list(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        of: &Arc<dyn PhysicalExpr>,
-        scope: &Scope,
-    ) -> Result<List, Reason> {
+    pub(super) fn list(&mut self, of: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Lowered<List> {
         let value = self.lower(of, scope)?;
         let (Some(item), Some(id)) = (item_type(&value.data_type).cloned(), value.dictionary) else {
-            return Err(unsupported(expr, &format!("{of} is no list of a dictionary")));
+            return Err(refusal(format!("{of} is no list of a dictionary")));
         };
         let large = matches!(value.data_type, DataType::LargeList(_));
-        let (code, dictionary) = self.settled(expr, &value, id)?;
-        let mut look_up = |kind| self.look_up(expr, code, Lookup { dictionary, kind, ty: Ty::new(Repr::U32) });
+        let (code, dictionary) = self.settled(&value, id)?;
+        let mut look_up = |kind| self.look_up(code, Lookup { dictionary, kind, ty: Ty::new(Repr::U32) });
         let (start, count) = (look_up(LookupKind::Starts)?, look_up(LookupKind::Counts)?);
         let items = self.dictionaries.add(Dictionary::Items { of: dictionary, data_type: item.clone() });
         Ok(List { code, start, count, items, item, large, dictionary })
     }
 
-    fn look_up(&mut self, expr: &Arc<dyn PhysicalExpr>, code: NodeId, lookup: Lookup) -> Result<NodeId, Reason> {
+    fn look_up(&mut self, code: NodeId, lookup: Lookup) -> Lowered<NodeId> {
         let ty = lookup.ty;
         let table = self.table(lookup);
-        self.graph.lookup(code, table, ty).map_err(|e| refused(expr, &e))
+        Ok(self.graph.lookup(code, table, ty)?)
     }
 
     /// A list as a code into a dictionary of its type with stable positions: the order of a sorted one differs from run
     /// to run.
-    fn settled(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        value: &Value,
-        id: DictionaryId,
-    ) -> Result<(NodeId, DictionaryId), Reason> {
+    fn settled(&mut self, value: &Value, id: DictionaryId) -> Lowered<(NodeId, DictionaryId)> {
         let (other, sorted) = match self.dictionaries.get(id) {
             Some(own) => (*own.data_type() != value.data_type, matches!(own, Dictionary::Sorted { .. })),
             None => (false, false),
@@ -208,35 +175,28 @@ impl Lowering<'_> {
         };
         let derived = self.dictionaries.add(Dictionary::Derived { of: id, expr: own, data_type });
         let ty = Ty::new(Repr::U32).nullable(true);
-        let code = self.look_up(expr, value.node, Lookup { dictionary: id, kind: LookupKind::Code(derived), ty })?;
+        let code = self.look_up(value.node, Lookup { dictionary: id, kind: LookupKind::Code(derived), ty })?;
         Ok((code, derived))
     }
 
     /// `list[index]`: NULL outside the list.
-    fn array_element(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        list: &Arc<dyn PhysicalExpr>,
-        index: &Arc<dyn PhysicalExpr>,
-        scope: &Scope,
-    ) -> Result<Value, Reason> {
-        let list = self.list(expr, list, scope)?;
-        let index = self.whole_number(expr, index, scope)?;
-        let place = self.place_of_item(&list, index).map_err(|e| refused(expr, &e))?;
-        self.item_at(&expr.to_string(), place, list.dictionary, &list.item)
+    fn array_element(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
+        let [list, index] = call.arguments else { return Ok(None) };
+        if let Some(item) = self.item_of_made((list, index), call.scope)? {
+            return Ok(Some(item));
+        }
+        let list = self.list(list, call.scope)?;
+        let index = self.whole_number(index, call.scope)?;
+        let place = self.place_of_item(&list, index)?;
+        self.item_at(place, list.dictionary, &list.item).map(Some)
     }
 
     /// The node of an `Int64` expression.
-    pub(super) fn whole_number(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        of: &Arc<dyn PhysicalExpr>,
-        scope: &Scope,
-    ) -> Result<NodeId, Reason> {
+    pub(super) fn whole_number(&mut self, of: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Lowered<NodeId> {
         let value = self.lower(of, scope)?;
         match value.data_type {
             DataType::Int64 => Ok(value.node),
-            other => Err(unsupported(expr, &format!("items are numbered by Int64, not {other}"))),
+            other => Err(refusal(format!("items are numbered by Int64, not {other}"))),
         }
     }
 
@@ -254,16 +214,11 @@ impl Lowering<'_> {
     }
 
     /// Whether an item equals `sought`; NULL if `sought` or the list is NULL.
-    fn array_has(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        list: &Arc<dyn PhysicalExpr>,
-        sought: &Arc<dyn PhysicalExpr>,
-        scope: &Scope,
-    ) -> Result<Value, Reason> {
-        let list = self.list(expr, list, scope)?;
-        let sought = self.lower(sought, scope)?;
-        let place = self.found(expr, &list, &sought, list.start, false)?;
+    fn array_has(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
+        let [list, sought] = call.arguments else { return Ok(None) };
+        let list = self.list(list, call.scope)?;
+        let sought = self.lower(sought, call.scope)?;
+        let place = self.found(&list, &sought, list.start, false)?;
         let g = &mut self.graph;
         let mut has = || {
             let (a, b) = (g.test(Test::IsNotNull, list.code)?, g.test(Test::IsNotNull, sought.node)?);
@@ -271,25 +226,20 @@ impl Lowering<'_> {
             let is_found = g.test(Test::IsNotNull, place)?;
             g.case(vec![(known, is_found)], None)
         };
-        let node = has().map_err(|e| refused(expr, &e))?;
-        Ok(Value { node, data_type: DataType::Boolean, dictionary: None })
+        let node = has()?;
+        Ok(Some(Value { node, data_type: DataType::Boolean, dictionary: None }))
     }
 
     /// Whether all or any of the items of the second list are in the first; `None` unless both come from columns. For a
     /// NULL list DataFusion's result depends on the other rows of its batch: an error, so that the CPU decides.
-    fn array_has_items(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        (list, items): (&Arc<dyn PhysicalExpr>, &Arc<dyn PhysicalExpr>),
-        any: bool,
-        scope: &Scope,
-    ) -> Result<Option<Value>, Reason> {
+    fn array_has_items(&mut self, call: &Call<'_>, any: bool) -> Lowered<Option<Value>> {
+        let [list, items] = call.arguments else { return Ok(None) };
         if collect_columns(list).is_empty() || collect_columns(items).is_empty() {
             return Ok(None);
         }
-        let (list, items) = (self.list(expr, list, scope)?, self.list(expr, items, scope)?);
+        let (list, items) = (self.list(list, call.scope)?, self.list(items, call.scope)?);
         if list.item != items.item {
-            return Err(unsupported(expr, &format!("it compares {} with {}", list.item, items.item)));
+            return Err(refusal(format!("it compares {} with {}", list.item, items.item)));
         }
         let lookups = match is_coded(&list.item) {
             true => {
@@ -302,7 +252,7 @@ impl Lowering<'_> {
                 [&list, &items].map(|of| Lookup { dictionary: of.items, kind: LookupKind::Merge(merged), ty })
             }
             false => {
-                let repr = plain_repr(&list.item).ok_or_else(|| type_unsupported(&expr.to_string(), &list.item))?;
+                let repr = plain_repr(&list.item).ok_or_else(|| Refusal::Type(list.item.clone()))?;
                 let ty = Ty::new(repr).nullable(true);
                 [&list, &items].map(|of| Lookup { dictionary: of.items, kind: LookupKind::Value(itself()), ty })
             }
@@ -319,31 +269,26 @@ impl Lowering<'_> {
             let known = g.and(a, b)?;
             g.decided(has, known)
         };
-        let node = has().map_err(|e| refused(expr, &e))?;
+        let node = has()?;
         Ok(Some(Value { node, data_type: DataType::Boolean, dictionary: None }))
     }
 
     /// The number of the first item that equals `sought`, from item `first` on; NULL if there is none.
-    fn array_position(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        (list, sought): (&Arc<dyn PhysicalExpr>, &Arc<dyn PhysicalExpr>),
-        first: Option<&Arc<dyn PhysicalExpr>>,
-        scope: &Scope,
-    ) -> Result<Value, Reason> {
-        let list = self.list(expr, list, scope)?;
+    fn array_position(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
+        let [list, sought, first @ ..] = call.arguments else { return Ok(None) };
+        let list = self.list(list, call.scope)?;
         if is_nested(&list.item) {
-            return Err(unsupported(expr, "positions of nested items are not searched among other columns"));
+            return Err(refusal("positions of nested items are not searched among other columns"));
         }
-        let sought = self.lower(sought, scope)?;
-        let from = match first {
+        let sought = self.lower(sought, call.scope)?;
+        let from = match first.first() {
             Some(first) => {
-                let first = self.whole_number(expr, first, scope)?;
-                self.begin_at(expr, &list, first)?
+                let first = self.whole_number(first, call.scope)?;
+                self.begin_at(&list, first)?
             }
             None => list.start,
         };
-        let place = self.found(expr, &list, &sought, from, true)?;
+        let place = self.found(&list, &sought, from, true)?;
         let g = &mut self.graph;
         let mut number = || {
             let one = g.integer(1, Repr::U32);
@@ -351,14 +296,14 @@ impl Lowering<'_> {
             let number = g.arithmetic(Arithmetic::Add, before, one, Overflow::Wrap)?;
             g.convert(number, Repr::U64, Overflow::Wrap)
         };
-        let node = number().map_err(|e| refused(expr, &e))?;
-        Ok(Value { node, data_type: DataType::UInt64, dictionary: None })
+        let node = number()?;
+        Ok(Some(Value { node, data_type: DataType::UInt64, dictionary: None }))
     }
 
     /// The position of item `first`, which may be one past the last; otherwise an error, unless the list is NULL.
-    fn begin_at(&mut self, expr: &Arc<dyn PhysicalExpr>, list: &List, first: NodeId) -> Result<NodeId, Reason> {
+    fn begin_at(&mut self, list: &List, first: NodeId) -> Lowered<NodeId> {
         let g = &mut self.graph;
-        let mut parts = || {
+        let mut parts = || -> Result<_, GraphError> {
             let one = g.integer(1, Repr::I64);
             let count = g.convert(list.count, Repr::I64, Overflow::Wrap)?;
             let skipped = g.arithmetic(Arithmetic::Subtract, first, one, Overflow::Wrap)?;
@@ -367,43 +312,31 @@ impl Lowering<'_> {
             let code = g.require(list.code, inside, Overflow::Fail)?;
             Ok((code, g.convert(skipped, Repr::U32, Overflow::Wrap)?))
         };
-        let (code, skipped) = parts().map_err(|e: GraphError| refused(expr, &e))?;
+        let (code, skipped) = parts()?;
         let lookup = Lookup { dictionary: list.dictionary, kind: LookupKind::Starts, ty: Ty::new(Repr::U32) };
-        let start = self.look_up(expr, code, lookup)?;
-        self.graph.arithmetic(Arithmetic::Add, start, skipped, Overflow::Wrap).map_err(|e| refused(expr, &e))
+        let start = self.look_up(code, lookup)?;
+        Ok(self.graph.arithmetic(Arithmetic::Add, start, skipped, Overflow::Wrap)?)
     }
 
     /// The first position of `sought` among the items of a list, from position `from` on.
-    fn found(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        list: &List,
-        sought: &Value,
-        from: NodeId,
-        nulls: bool,
-    ) -> Result<NodeId, Reason> {
-        let (sought, lookup) = self.comparable(expr, list, sought)?;
+    fn found(&mut self, list: &List, sought: &Value, from: NodeId, nulls: bool) -> Lowered<NodeId> {
+        let (sought, lookup) = self.comparable(list, sought)?;
         let item = lookup.ty;
         let table = self.table(lookup);
         let g = &mut self.graph;
         let end = g.arithmetic(Arithmetic::Add, list.start, list.count, Overflow::Wrap);
         let place = end.and_then(|to| g.find(sought, (Places { from, to, table }, item), nulls));
-        place.map_err(|e| refused(expr, &e))
+        Ok(place?)
     }
 
     /// A value, and a table of items that it can be compared with.
-    fn comparable(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        list: &List,
-        sought: &Value,
-    ) -> Result<(NodeId, Lookup), Reason> {
+    fn comparable(&mut self, list: &List, sought: &Value) -> Lowered<(NodeId, Lookup)> {
         let (items, item) = (list.items, &list.item);
         if *item != sought.data_type && !same_strings(item, &sought.data_type) {
-            return Err(unsupported(expr, &format!("it compares {item} with {}", sought.data_type)));
+            return Err(refusal(format!("it compares {item} with {}", sought.data_type)));
         }
         if !is_coded(item) {
-            let repr = plain_repr(item).ok_or_else(|| type_unsupported(&expr.to_string(), item))?;
+            let repr = plain_repr(item).ok_or_else(|| Refusal::Type(item.clone()))?;
             let ty = Ty::new(repr).nullable(true);
             return Ok((sought.node, Lookup { dictionary: items, kind: LookupKind::Value(itself()), ty }));
         }
@@ -416,6 +349,6 @@ impl Lowering<'_> {
         let merged = self.dictionaries.add(merged);
         let ty = Ty::new(Repr::U32).nullable(true);
         let lookup = Lookup { dictionary: items, kind: LookupKind::Merge(merged), ty };
-        Ok((self.merged_code(expr, sought, merged)?, lookup))
+        Ok((self.merged_code(sought, merged)?, lookup))
     }
 }

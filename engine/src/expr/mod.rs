@@ -57,7 +57,6 @@ use crate::column::{
     type_unsupported, value_type,
 };
 use crate::error::reason::Reason;
-use crate::expr::udf::DeviceFunction;
 
 pub(crate) use crate::expr::build::try_build;
 pub use crate::expr::build::{Built, DeviceExpr, ExprBuilder};
@@ -66,6 +65,55 @@ pub use crate::expr::dictionary::{Dictionaries, Dictionary, Lookup, LookupKind, 
 pub(crate) use crate::expr::dictionary::{evaluate, sorted_so};
 pub use crate::expr::parameter::Parameter;
 use crate::expr::sketch::SketchExpr;
+
+/// Why the expression at hand has no device form. [`Lowering::lower`] makes it a [`Reason`], which names the expression.
+#[derive(Debug)]
+pub enum Refusal {
+    Why(String),
+    /// Its values have this type.
+    Type(DataType),
+    /// The reason of an expression within it.
+    Within(Reason),
+}
+
+/// What the parts of an expression's lowering give.
+pub type Lowered<T> = Result<T, Refusal>;
+
+impl Refusal {
+    /// The reason of `expr`.
+    pub fn of(self, expr: &Arc<dyn PhysicalExpr>) -> Reason {
+        match self {
+            Refusal::Within(reason) => reason,
+            other => other.named(&expr.to_string()),
+        }
+    }
+
+    /// The reason of a value of this name.
+    pub fn named(self, name: &str) -> Reason {
+        match self {
+            Refusal::Why(why) => Reason::ExprUnsupported { expr: name.to_string(), why },
+            Refusal::Type(data_type) => type_unsupported(name, &data_type),
+            Refusal::Within(reason) => reason,
+        }
+    }
+}
+
+impl From<GraphError> for Refusal {
+    fn from(error: GraphError) -> Self {
+        Refusal::Why(error.to_string())
+    }
+}
+
+impl From<Reason> for Refusal {
+    fn from(reason: Reason) -> Self {
+        Refusal::Within(reason)
+    }
+}
+
+/// The expression at hand has no device form.
+fn refusal(why: impl Into<String>) -> Refusal {
+    Refusal::Why(why.into())
+}
 
 /// The result of lowering one expression.
 #[derive(Debug, Clone, PartialEq)]
@@ -206,6 +254,9 @@ impl<'d> Lowering<'d> {
     }
 
     /// Lowers one expression.
+    ///
+    /// # Errors
+    /// The reason, of this expression or of one within it.
     pub fn lower(&mut self, expr: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Result<Value, Reason> {
         if self.depth == MOST_NESTED {
             return Err(unsupported(
@@ -216,22 +267,22 @@ impl<'d> Lowering<'d> {
         self.depth += 1;
         let value = self.lower_here(expr, scope);
         self.depth -= 1;
-        value
+        value.map_err(|refusal| refusal.of(expr))
     }
 
-    fn lower_here(&mut self, expr: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Result<Value, Reason> {
+    fn lower_here(&mut self, expr: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Lowered<Value> {
         if let Some(column) = expr.downcast_ref::<Column>() {
             let value = scope.column(column.index())?;
             return match value.dictionary {
-                Some(id) if id.is_of_lists() => Err(unsupported(expr, LISTS_ARE_CARRIED)),
+                Some(id) if id.is_of_lists() => Err(refusal(LISTS_ARE_CARRIED)),
                 _ => Ok(value),
             };
         }
         if scope.reads_lists(expr) {
-            return Err(unsupported(expr, LISTS_ARE_CARRIED));
+            return Err(refusal(LISTS_ARE_CARRIED));
         }
         if let Some(literal) = expr.downcast_ref::<LiteralExpr>() {
-            return self.literal(expr, literal.value());
+            return self.literal(literal.value());
         }
         if let Some(cast) = expr.downcast_ref::<CastExpr>() {
             // Another string type has the same codes.
@@ -244,51 +295,38 @@ impl<'d> Lowering<'d> {
         }
         if expr.is::<DynamicFilterPhysicalExpr>() {
             // It drops rows early that a join or a limit above drops anyway. No update of it reaches the device.
-            return self.literal(expr, &ScalarValue::Boolean(Some(true)));
+            return self.literal(&ScalarValue::Boolean(Some(true)));
         }
         if let Some(value) = self.over_dictionary(expr, scope)? {
             return Ok(value);
         }
         if let Some(sketch) = expr.downcast_ref::<SketchExpr>() {
-            return self.sketch(expr, sketch, scope);
+            return self.sketch(sketch, scope);
         }
         let data_type = self.type_of(expr, scope)?;
         if let Some(binary) = expr.downcast_ref::<BinaryExpr>() {
-            return self.binary(expr, binary, data_type, scope);
+            return self.binary(binary, data_type, scope);
         }
         if let Some(cast) = expr.downcast_ref::<CastExpr>() {
             let of = self.lower(cast.expr(), scope)?;
             let overflow = if cast.cast_options().safe { Overflow::Null } else { Overflow::Fail };
-            return self.cast(expr, of, cast.cast_type(), overflow);
+            return self.cast(of, cast.cast_type(), overflow);
         }
         if let Some(cast) = expr.downcast_ref::<TryCastExpr>() {
             let of = self.lower(cast.expr(), scope)?;
-            return self.cast(expr, of, cast.cast_type(), Overflow::Null);
+            return self.cast(of, cast.cast_type(), Overflow::Null);
         }
         if let Some(case) = expr.downcast_ref::<CaseExpr>() {
-            return self.case(expr, case, data_type, scope);
+            return self.case(case, data_type, scope);
         }
         if let Some(list) = expr.downcast_ref::<InListExpr>() {
-            return self.in_list(expr, list, scope);
+            return self.in_list(list, scope);
         }
         if let Some(like) = expr.downcast_ref::<LikeExpr>() {
-            return self.like(expr, like, scope);
+            return self.like(like, scope);
         }
         if let Some(function) = expr.downcast_ref::<ScalarFunctionExpr>() {
-            if DeviceFunction::of(function.fun()).is_some() {
-                return self.function(expr, function, data_type, scope);
-            }
-            if !builtin::is_own_scalar(function.fun()) {
-                let name = function.fun().name();
-                return Err(unsupported(expr, &format!("{name} is a function of the session's own, not DataFusion's")));
-            }
-            if let Some(value) = self.text_function(expr, function, &data_type, scope)? {
-                return Ok(value);
-            }
-            if let Some(value) = self.list_function(expr, function, scope)? {
-                return Ok(value);
-            }
-            return self.function(expr, function, data_type, scope);
+            return self.function(expr, function, &data_type, scope);
         }
         if expr.downcast_ref::<ScalarSubqueryExpr>().is_some() {
             return self.subquery(expr, data_type);
@@ -305,23 +343,23 @@ impl<'d> Lowering<'d> {
         } else if let Some(of) = expr.downcast_ref::<NegativeExpr>() {
             // DataFusion leaves a constant unfolded only if it refuses the negation.
             if of.arg().is::<LiteralExpr>() {
-                return Err(unsupported(expr, "a constant has no device form where DataFusion does not fold it"));
+                return Err(refusal("a constant has no device form where DataFusion does not fold it"));
             }
             let of = self.lower(of.arg(), scope)?;
             if is_wide(&of.data_type) {
-                return Err(unsupported(expr, arithmetic::WIDE));
+                return Err(refusal(arithmetic::WIDE));
             }
             if let DataType::Interval(unit) = value_type(&of.data_type) {
-                let node = self.negated_interval(expr, &of, *unit)?;
+                let node = self.negated_interval(&of, *unit)?;
                 return Ok(Value { node, data_type, dictionary: None });
             }
             // Arrow wraps integers here, and checks decimals.
             let overflow = if value_type(&of.data_type).is_decimal() { Overflow::Fail } else { Overflow::Wrap };
             self.graph.negate(of.node, overflow)
         } else {
-            return Err(unsupported(expr, "this kind of expression is not lowered"));
+            return Err(refusal("this kind of expression is not lowered"));
         };
-        Ok(Value { node: node.map_err(|e| refused(expr, &e))?, data_type, dictionary: None })
+        Ok(Value { node: node?, data_type, dictionary: None })
     }
 
     /// The expression's SQL type.
@@ -330,7 +368,7 @@ impl<'d> Lowering<'d> {
     }
 
     /// A literal: a parameter slot, or for strings and nested values a dictionary with this single value.
-    fn literal(&mut self, expr: &Arc<dyn PhysicalExpr>, value: &ScalarValue) -> Result<Value, Reason> {
+    fn literal(&mut self, value: &ScalarValue) -> Lowered<Value> {
         let data_type = value.data_type();
         if is_coded(&data_type) {
             let id = self.dictionaries.constants(data_type.clone(), vec![value.clone()]);
@@ -343,7 +381,7 @@ impl<'d> Lowering<'d> {
         if data_type == DataType::Null {
             return Ok(Value { node: self.graph.null(Repr::Bool), data_type, dictionary: None });
         }
-        let repr = plain_repr(&data_type).ok_or_else(|| type_unsupported(&expr.to_string(), &data_type))?;
+        let repr = plain_repr(&data_type).ok_or_else(|| Refusal::Type(data_type.clone()))?;
         if value.is_null() {
             return Ok(Value { node: self.graph.null(repr), data_type, dictionary: None });
         }
@@ -357,7 +395,7 @@ impl<'d> Lowering<'d> {
             ScalarValue::Float32(Some(v)) => (Ty::new(repr), Literal::F32(*v)),
             ScalarValue::Float64(Some(v)) => (Ty::new(repr), Literal::F64(*v)),
             other => {
-                let integer = scalar_integer(other).ok_or_else(|| type_unsupported(&expr.to_string(), &data_type))?;
+                let integer = scalar_integer(other).ok_or_else(|| Refusal::Type(data_type.clone()))?;
                 (digits(repr, integer), Literal::Int(integer))
             }
         };
@@ -382,11 +420,11 @@ impl<'d> Lowering<'d> {
     }
 
     /// The value of an uncorrelated subquery. The node that runs subqueries has evaluated it before any launch above.
-    fn subquery(&mut self, expr: &Arc<dyn PhysicalExpr>, data_type: DataType) -> Result<Value, Reason> {
+    fn subquery(&mut self, expr: &Arc<dyn PhysicalExpr>, data_type: DataType) -> Lowered<Value> {
         if is_coded(&data_type) {
             return self.coded_subquery(expr, data_type);
         }
-        let repr = plain_repr(&data_type).ok_or_else(|| type_unsupported(&expr.to_string(), &data_type))?;
+        let repr = plain_repr(&data_type).ok_or_else(|| Refusal::Type(data_type.clone()))?;
         let node = self.parameter(Ty::new(repr).nullable(true), Parameter::Subquery(Arc::clone(expr)));
         Ok(Value { node, data_type, dictionary: None })
     }
@@ -394,7 +432,7 @@ impl<'d> Lowering<'d> {
     /// Like [`subquery`](Self::subquery), for a string or a nested value: a dictionary with this single value, and a
     /// parameter that is its code or NULL. At plan time the value is not known, and a placeholder is used; a plan that
     /// is kept for other runs has no such subquery.
-    fn coded_subquery(&mut self, expr: &Arc<dyn PhysicalExpr>, data_type: DataType) -> Result<Value, Reason> {
+    fn coded_subquery(&mut self, expr: &Arc<dyn PhysicalExpr>, data_type: DataType) -> Lowered<Value> {
         let value = match expr.evaluate(&RecordBatch::new_empty(Arc::new(Schema::empty()))) {
             Ok(ColumnarValue::Scalar(value)) if !value.is_null() => Some(value),
             _ => None,
@@ -406,7 +444,7 @@ impl<'d> Lowering<'d> {
                     true => ScalarValue::try_from(&data_type),
                     false => ScalarValue::from("").cast_to(&data_type),
                 };
-                (nothing.map_err(|e| unsupported(expr, &e.strip_backtrace()))?, Literal::Null)
+                (nothing.map_err(|e| refusal(e.strip_backtrace()))?, Literal::Null)
             }
         };
         let id = self.dictionaries.constants(data_type.clone(), vec![value]);
@@ -414,43 +452,36 @@ impl<'d> Lowering<'d> {
         Ok(Value { node, data_type, dictionary: Some(id) })
     }
 
-    fn case(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        case: &CaseExpr,
-        data_type: DataType,
-        scope: &Scope,
-    ) -> Result<Value, Reason> {
+    fn case(&mut self, case: &CaseExpr, data_type: DataType, scope: &Scope) -> Lowered<Value> {
         let base = case.expr().map(|base| self.lower(base, scope)).transpose()?;
         let mut conditions = Vec::new();
         for (when, _) in case.when_then_expr() {
             let condition = self.lower(when, scope)?;
             conditions.push(match &base {
                 Some(base) => {
-                    let (base, condition) = self.same_meaning(expr, base.clone(), condition)?;
+                    let (base, condition) = self.same_meaning(base.clone(), condition)?;
                     let equal = self.graph.compare(Comparison::Identical, base.node, condition.node);
-                    equal.map_err(|e| refused(expr, &e))?
+                    equal?
                 }
                 None => condition.node,
             });
         }
         let results: Vec<&Arc<dyn PhysicalExpr>> =
             case.when_then_expr().iter().map(|(_, then)| then).chain(case.else_expr()).collect();
-        let (nodes, dictionary) = self.results(expr, &results, &data_type, scope)?;
+        let (nodes, dictionary) = self.results(&results, &data_type, scope)?;
         let (thens, otherwise) = nodes.split_at(conditions.len());
         let branches = conditions.into_iter().zip(thens.iter().copied()).collect();
-        let node = self.graph.case(branches, otherwise.first().copied()).map_err(|e| refused(expr, &e))?;
+        let node = self.graph.case(branches, otherwise.first().copied())?;
         Ok(Value { node, data_type, dictionary })
     }
 
     /// Lowers several expressions to one type, and strings and nested values to one dictionary.
     pub(crate) fn results(
         &mut self,
-        whole: &Arc<dyn PhysicalExpr>,
         parts: &[&Arc<dyn PhysicalExpr>],
         data_type: &DataType,
         scope: &Scope,
-    ) -> Result<(Vec<NodeId>, Option<DictionaryId>), Reason> {
+    ) -> Lowered<(Vec<NodeId>, Option<DictionaryId>)> {
         if is_coded(data_type) {
             let mut strings = Vec::with_capacity(parts.len());
             for part in parts {
@@ -459,13 +490,13 @@ impl<'d> Lowering<'d> {
                     None => StringPart::Value(self.lower(part, scope)?),
                 });
             }
-            if let Some(nodes) = self.texts(whole, &strings, data_type)? {
+            if let Some(nodes) = self.texts(&strings, data_type)? {
                 return Ok((nodes, None));
             }
-            let (nodes, id) = self.merged(whole, &strings, data_type)?;
+            let (nodes, id) = self.merged(&strings, data_type)?;
             return Ok((nodes, Some(id)));
         }
-        let repr = plain_repr(data_type).ok_or_else(|| type_unsupported(&whole.to_string(), data_type))?;
+        let repr = plain_repr(data_type).ok_or_else(|| Refusal::Type(data_type.clone()))?;
         let mut nodes = Vec::new();
         for part in parts {
             let null = part.downcast_ref::<LiteralExpr>().is_some_and(|l| l.value().is_null());
@@ -478,7 +509,7 @@ impl<'d> Lowering<'d> {
                     continue;
                 }
                 if !cast::same_representation(&value.data_type, data_type) {
-                    return Err(unsupported(whole, &format!("it mixes {} and {data_type}", value.data_type)));
+                    return Err(refusal(format!("it mixes {} and {data_type}", value.data_type)));
                 }
                 value.node
             });
@@ -486,17 +517,17 @@ impl<'d> Lowering<'d> {
         Ok((nodes, None))
     }
 
-    fn in_list(&mut self, expr: &Arc<dyn PhysicalExpr>, list: &InListExpr, scope: &Scope) -> Result<Value, Reason> {
+    fn in_list(&mut self, list: &InListExpr, scope: &Scope) -> Lowered<Value> {
         let of = self.lower(list.expr(), scope)?;
         if self.is_text(&of) {
-            return self.text_in_list(expr, &of, list, scope);
+            return self.text_in_list(&of, list, scope);
         }
         if is_coded(&of.data_type) {
             // Strings of one column would be a lookup; these are merged into one dictionary, or are texts.
             let all: Vec<&Arc<dyn PhysicalExpr>> = [list.expr()].into_iter().chain(list.list()).collect();
-            let (mut nodes, _) = self.results(expr, &all, &of.data_type, scope)?;
+            let (mut nodes, _) = self.results(&all, &of.data_type, scope)?;
             let items = nodes.split_off(1);
-            let node = self.graph.in_list(nodes[0], items, list.negated()).map_err(|e| refused(expr, &e))?;
+            let node = self.graph.in_list(nodes[0], items, list.negated())?;
             return Ok(Value { node, data_type: DataType::Boolean, dictionary: None });
         }
         let repr = self.graph.ty(of.node).repr;
@@ -507,22 +538,22 @@ impl<'d> Lowering<'d> {
                 self.graph.null(repr)
             } else {
                 let item = self.lower(item, scope)?;
-                self.same_meaning(expr, of.clone(), item)?.1.node
+                self.same_meaning(of.clone(), item)?.1.node
             });
         }
-        let node = self.graph.in_list(of.node, items, list.negated()).map_err(|e| refused(expr, &e))?;
+        let node = self.graph.in_list(of.node, items, list.negated())?;
         Ok(Value { node, data_type: DataType::Boolean, dictionary: None })
     }
 
     /// Two comparable values: of one type, and strings as codes into one dictionary.
-    fn same_meaning(&mut self, expr: &Arc<dyn PhysicalExpr>, a: Value, b: Value) -> Result<(Value, Value), Reason> {
+    fn same_meaning(&mut self, a: Value, b: Value) -> Lowered<(Value, Value)> {
         if self.is_text(&a) || self.is_text(&b) {
-            return self.both_texts(expr, a, b);
+            return self.both_texts(a, b);
         }
         match (a.dictionary, b.dictionary) {
-            (Some(_), Some(_)) => self.same_dictionary(expr, a, b),
+            (Some(_), Some(_)) => self.same_dictionary(a, b),
             (None, None) if cast::same_representation(&a.data_type, &b.data_type) => Ok((a, b)),
-            _ => Err(unsupported(expr, &format!("it compares {} with {}", a.data_type, b.data_type))),
+            _ => Err(refusal(format!("it compares {} with {}", a.data_type, b.data_type))),
         }
     }
 
@@ -534,28 +565,22 @@ impl<'d> Lowering<'d> {
         dictionary::sorted_so(key, &value.data_type)?;
         match value.dictionary {
             None => Ok(value),
-            Some(id) => self.kept_rank(expr, &value, id),
+            Some(id) => self.kept_rank(&value, id).map_err(|refusal| refusal.of(expr)),
         }
     }
 
-    fn binary(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        binary: &BinaryExpr,
-        data_type: DataType,
-        scope: &Scope,
-    ) -> Result<Value, Reason> {
+    fn binary(&mut self, binary: &BinaryExpr, data_type: DataType, scope: &Scope) -> Lowered<Value> {
         let op = binary.op();
         if let Some(operands) = long_chain(binary) {
             let nodes = operands.into_iter().map(|operand| Ok(self.lower(operand, scope)?.node));
-            let nodes = nodes.collect::<Result<Vec<NodeId>, Reason>>()?;
-            let node = self.chained(*op == Operator::And, nodes).map_err(|e| refused(expr, &e))?;
+            let nodes = nodes.collect::<Lowered<Vec<NodeId>>>()?;
+            let node = self.chained(*op == Operator::And, nodes)?;
             return Ok(Value { node, data_type, dictionary: None });
         }
-        if let Some(value) = self.plus_interval(expr, binary, &data_type, scope)? {
+        if let Some(value) = self.plus_interval(binary, &data_type, scope)? {
             return Ok(value);
         }
-        if let Some(value) = self.regex_operator(expr, binary, scope)? {
+        if let Some(value) = self.regex_operator(binary, scope)? {
             return Ok(value);
         }
         let left = self.lower(binary.left(), scope)?;
@@ -572,27 +597,27 @@ impl<'d> Lowering<'d> {
             _ => None,
         };
         let node = if let Some(comparison) = comparison {
-            let (left, right) = self.same_meaning(expr, left, right)?;
+            let (left, right) = self.same_meaning(left, right)?;
             let (mut a, mut b) = (left.node, right.node);
             let ordered = !matches!(op, Operator::Eq | Operator::NotEq)
                 && !matches!(comparison, Comparison::Distinct | Comparison::NotDistinct);
             if let (Some(id), true) = (left.dictionary, ordered) {
-                a = self.rank(expr, &left, id)?.node;
-                b = self.rank(expr, &right, id)?.node;
+                a = self.rank(&left, id)?.node;
+                b = self.rank(&right, id)?.node;
             }
             if has_two_zeros(&left.data_type) {
-                a = self.graph.float_key(a).map_err(|e| refused(expr, &e))?;
-                b = self.graph.float_key(b).map_err(|e| refused(expr, &e))?;
+                a = self.graph.float_key(a)?;
+                b = self.graph.float_key(b)?;
             }
             self.graph.compare(comparison, a, b)
         } else {
             match op {
-                Operator::StringConcat => return self.strung(expr, &left, &right, data_type),
+                Operator::StringConcat => return self.strung(&left, &right, data_type),
                 Operator::And | Operator::Or => self.logic(*op == Operator::And, left.node, right.node),
-                _ => return self.arithmetic(expr, *op, left, right, data_type),
+                _ => return self.arithmetic(*op, Some(binary), left, right, data_type),
             }
         };
-        Ok(Value { node: node.map_err(|e| refused(expr, &e))?, data_type, dictionary: None })
+        Ok(Value { node: node?, data_type, dictionary: None })
     }
 
     /// AND or OR. An error of the right operand is raised even if the left operand decides: DataFusion evaluates the

@@ -6,45 +6,34 @@
 //! Numbers  are clamped to the length that a text can have: sums of them stay within 64 bits. A position below 1 is an
 //!          error, as in DataFusion.
 
-use std::sync::Arc;
-
-use datafusion::arrow::datatypes::DataType;
-use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use millpond_kernels::codegen::ir::{
     Arithmetic, Comparison, Graph, GraphError, MAX_TEXT_BYTES, NodeId, Overflow, Repr, Test, TextFunction,
 };
 
 use crate::column::is_characters;
 use crate::error::reason::Reason;
-use crate::expr::{Lowering, Scope, Value, refused, unsupported};
+use crate::expr::function::Call;
+use crate::expr::{Lowered, Lowering, Value, refusal};
 
 impl Lowering<'_> {
     /// `overlay(text, characters, place[, number])`.
-    pub(super) fn overlay(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        function: &ScalarFunctionExpr,
-        data_type: &DataType,
-        scope: &Scope,
-    ) -> Result<Value, Reason> {
-        let [text, characters, numbers @ ..] = function.args() else {
-            return Err(unsupported(expr, "it has no device form with so few arguments"));
-        };
+    pub(super) fn overlay(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
+        let [text, characters, numbers @ ..] = call.arguments else { return Ok(None) };
         let mut texts = Vec::with_capacity(2);
         for argument in [text, characters] {
-            let value = self.lower(argument, scope)?;
+            let value = self.lower(argument, call.scope)?;
             if !is_characters(&value.data_type) {
-                return Err(unsupported(expr, &format!("it has no device form over {}", value.data_type)));
+                return Err(refusal(format!("it has no device form over {}", value.data_type)));
             }
-            texts.push(self.as_text(expr, &value)?);
+            texts.push(self.as_text(&value)?);
         }
         let mut places = Vec::with_capacity(2);
         for argument in numbers {
-            let node = self.lower(argument, scope)?.node;
+            let node = self.lower(argument, call.scope)?.node;
             if !self.graph.ty(node).repr.is_integer() {
-                return Err(unsupported(expr, "its places are no integers"));
+                return Err(refusal("its places are no integers"));
             }
-            places.push(self.graph.convert(node, Repr::I64, Overflow::Fail).map_err(|e| refused(expr, &e))?);
+            places.push(self.graph.convert(node, Repr::I64, Overflow::Fail)?);
         }
         let node = match (texts.as_slice(), places.as_slice()) {
             ([text, characters], [place]) => {
@@ -54,10 +43,9 @@ impl Lowering<'_> {
             ([text, characters], [place, number]) => {
                 laid_over(&mut self.graph, (*text, *characters), (*place, *number))
             }
-            _ => return Err(unsupported(expr, "it has no device form with so many arguments")),
+            _ => return Ok(None),
         };
-        let node = node.map_err(|e| refused(expr, &e))?;
-        Ok(Value { node, data_type: data_type.clone(), dictionary: None })
+        call.plain(node?)
     }
 }
 

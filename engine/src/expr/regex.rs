@@ -17,14 +17,15 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Literal as LiteralExpr};
-use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use millpond_kernels::codegen::ir::{NodeId, Overflow, Repr, TextFunction};
 use millpond_kernels::regex::{Automata, automata};
 
 use crate::column::is_characters;
 use crate::error::reason::Reason;
-use crate::expr::{Lowering, Scope, Value, refused, unsupported};
+use crate::expr::function::Call;
+use crate::expr::{Lowered, Lowering, Scope, Value, refusal};
 
 /// Maximum number of patterns whose automata are cached; beyond it the cache is cleared.
 const MOST_KEPT: usize = 64;
@@ -79,12 +80,7 @@ fn names_group(replacement: &str) -> bool {
 
 impl Lowering<'_> {
     /// `~`, `~*`, `!~` and `!~*`; `None` for other operators.
-    pub(super) fn regex_operator(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        binary: &BinaryExpr,
-        scope: &Scope,
-    ) -> Result<Option<Value>, Reason> {
+    pub(super) fn regex_operator(&mut self, binary: &BinaryExpr, scope: &Scope) -> Lowered<Option<Value>> {
         let (negated, any_case) = match binary.op() {
             Operator::RegexMatch => (false, false),
             Operator::RegexIMatch => (false, true),
@@ -92,160 +88,146 @@ impl Lowering<'_> {
             Operator::RegexNotIMatch => (true, true),
             _ => return Ok(None),
         };
-        let Some(pattern) = constant(expr, binary.right(), "its pattern is")? else {
+        let Some(pattern) = constant(binary.right(), "its pattern is")? else {
             return Ok(Some(self.nothing(Repr::Bool, DataType::Boolean)));
         };
         let pattern = if any_case { format!("(?i){pattern}") } else { pattern };
-        let mut node = self.matched(expr, binary.left(), &pattern, scope)?;
+        let mut node = self.matched(binary.left(), &pattern, scope)?;
         if negated {
-            node = self.graph.not(node).map_err(|e| refused(expr, &e))?;
+            node = self.graph.not(node)?;
         }
         Ok(Some(Value { node, data_type: DataType::Boolean, dictionary: None }))
     }
 
-    /// Functions of regular expressions; `None` for other functions.
-    pub(super) fn regex_function(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        function: &ScalarFunctionExpr,
-        data_type: &DataType,
-        scope: &Scope,
-    ) -> Result<Option<Value>, Reason> {
-        let arguments = function.args();
-        let repr = match function.fun().name() {
-            "regexp_like" => Repr::Bool,
-            "regexp_count" | "regexp_instr" => Repr::I64,
-            "regexp_replace" => Repr::Text,
-            _ => return Ok(None),
+    /// `regexp_like(text, pattern[, flags])`.
+    pub(super) fn regex_like(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
+        let [of, pattern, others @ ..] = call.arguments else { return Ok(None) };
+        let Some(pattern) = constant(pattern, "its pattern is")? else {
+            return Ok(Some(self.nothing(Repr::Bool, call.data_type.clone())));
         };
-        let [of, pattern, others @ ..] = arguments else { return Ok(None) };
-        let Some(pattern) = constant(expr, pattern, "its pattern is")? else {
-            return Ok(Some(self.nothing(repr, data_type.clone())));
+        let flags = others.first().map(|flags| constant(flags, "its flags are")).transpose()?.flatten();
+        if flags.as_ref().is_some_and(|flags| flags.contains('g')) {
+            return Err(refusal("DataFusion refuses its flags"));
+        }
+        let pattern = flags.map_or_else(|| pattern.clone(), |flags| format!("(?{flags}){pattern}"));
+        let node = self.matched(of, &pattern, call.scope)?;
+        call.plain(node)
+    }
+
+    /// `regexp_count`, and with `places` `regexp_instr`.
+    pub(super) fn regex_number(&mut self, call: &Call<'_>, places: bool) -> Lowered<Option<Value>> {
+        let [of, pattern, others @ ..] = call.arguments else { return Ok(None) };
+        let node = match constant(pattern, "its pattern is")? {
+            Some(pattern) => self.measured(places, of, &pattern, others, call.scope)?,
+            None => None,
         };
-        let node = match function.fun().name() {
-            "regexp_like" => {
-                let flags = others.first().map(|flags| constant(expr, flags, "its flags are")).transpose()?.flatten();
-                if flags.as_ref().is_some_and(|flags| flags.contains('g')) {
-                    return Err(unsupported(expr, "DataFusion refuses its flags"));
-                }
-                let pattern = flags.map_or_else(|| pattern.clone(), |flags| format!("(?{flags}){pattern}"));
-                Some(self.matched(expr, of, &pattern, scope)?)
-            }
-            "regexp_replace" => self.replaced(expr, of, &pattern, others, scope)?,
-            name => self.measured(expr, name, of, &pattern, others, scope)?,
+        self.regex_result(node, Repr::I64, call)
+    }
+
+    /// `regexp_replace(text, pattern, replacement[, flags])`.
+    pub(super) fn regex_replace(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
+        let [of, pattern, others @ ..] = call.arguments else { return Ok(None) };
+        let node = match constant(pattern, "its pattern is")? {
+            Some(pattern) => self.replaced(of, &pattern, others, call.scope)?,
+            None => None,
         };
-        let Some(node) = node else { return Ok(Some(self.nothing(repr, data_type.clone()))) };
-        match self.graph.ty(node).repr == repr {
-            true => Ok(Some(Value { node, data_type: data_type.clone(), dictionary: None })),
-            false => Err(unsupported(expr, &format!("it gives {data_type}"))),
+        self.regex_result(node, Repr::Text, call)
+    }
+
+    fn regex_result(&mut self, node: Option<NodeId>, repr: Repr, call: &Call<'_>) -> Lowered<Option<Value>> {
+        match node {
+            None => Ok(Some(self.nothing(repr, call.data_type.clone()))),
+            Some(node) if self.graph.ty(node).repr == repr => call.plain(node),
+            Some(_) => Err(refusal(format!("it gives {}", call.data_type))),
         }
     }
 
     /// Whether `of` matches anywhere.
-    pub(super) fn matched(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        of: &Arc<dyn PhysicalExpr>,
-        pattern: &str,
-        scope: &Scope,
-    ) -> Result<NodeId, Reason> {
-        let of = self.subject(expr, of, scope)?;
-        let (own, quits) = self.automata(expr, pattern, false)?;
-        self.graph.text(TextFunction::RegexMatch { quits }, &[of, own]).map_err(|e| refused(expr, &e))
+    pub(super) fn matched(&mut self, of: &Arc<dyn PhysicalExpr>, pattern: &str, scope: &Scope) -> Lowered<NodeId> {
+        let of = self.subject(of, scope)?;
+        let (own, quits) = self.automata(pattern, false)?;
+        Ok(self.graph.text(TextFunction::RegexMatch { quits }, &[of, own])?)
     }
 
     /// `regexp_count` and `regexp_instr`; `None` if an argument is NULL.
     fn measured(
         &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        name: &str,
+        places: bool,
         of: &Arc<dyn PhysicalExpr>,
         pattern: &str,
         others: &[Arc<dyn PhysicalExpr>],
         scope: &Scope,
-    ) -> Result<Option<NodeId>, Reason> {
-        let places = name == "regexp_instr";
+    ) -> Lowered<Option<NodeId>> {
         let (numbers, others) = others.split_at(others.len().min(1 + usize::from(places)));
         let (flags, group) = (others.first(), others.get(1));
-        let flags = match flags.map(|flags| constant(expr, flags, "its flags are")).transpose()? {
+        let flags = match flags.map(|flags| constant(flags, "its flags are")).transpose()? {
             None => String::new(),
             Some(Some(flags)) => flags,
             Some(None) => return Ok(None),
         };
         if flags.contains('g') {
-            return Err(unsupported(expr, "DataFusion refuses its flags"));
+            return Err(refusal("DataFusion refuses its flags"));
         }
         match group.map(|group| group.downcast_ref::<LiteralExpr>().map(LiteralExpr::value)) {
             None | Some(Some(ScalarValue::Int64(Some(..=0)))) => {}
             Some(Some(null)) if null.is_null() => return Ok(None),
-            Some(_) => return Err(unsupported(expr, "groups of a regular expression have no device form")),
+            Some(_) => return Err(refusal("groups of a regular expression have no device form")),
         }
         let pattern = if flags.is_empty() { pattern.to_string() } else { format!("(?{flags}){pattern}") };
-        let of = self.subject(expr, of, scope)?;
-        let (own, quits) = self.automata(expr, &pattern, places)?;
+        let of = self.subject(of, scope)?;
+        let (own, quits) = self.automata(&pattern, places)?;
         let mut nodes = vec![of, own];
         for number in numbers {
             let number = self.lower(number, scope)?;
-            nodes.push(self.graph.convert(number.node, Repr::I64, Overflow::Fail).map_err(|e| refused(expr, &e))?);
+            nodes.push(self.graph.convert(number.node, Repr::I64, Overflow::Fail)?);
         }
         nodes.resize_with(if places { 4 } else { 3 }, || self.graph.integer(1, Repr::I64));
         let function = if places { TextFunction::RegexPlace { quits } } else { TextFunction::RegexCount { quits } };
-        let mut node = self.graph.text(function, &nodes).map_err(|e| refused(expr, &e))?;
-        node = self.graph.convert(node, Repr::I64, Overflow::Fail).map_err(|e| refused(expr, &e))?;
+        let mut node = self.graph.text(function, &nodes)?;
+        node = self.graph.convert(node, Repr::I64, Overflow::Fail)?;
         Ok(Some(node))
     }
 
     /// `regexp_replace`; `None` if an argument is NULL.
     fn replaced(
         &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
         of: &Arc<dyn PhysicalExpr>,
         pattern: &str,
         others: &[Arc<dyn PhysicalExpr>],
         scope: &Scope,
-    ) -> Result<Option<NodeId>, Reason> {
-        let Some(to) = others.first() else { return Err(unsupported(expr, "it has no replacement")) };
-        let (to, flags) = (constant(expr, to, "its replacement is")?, others.get(1));
-        let flags = flags.map(|flags| constant(expr, flags, "its flags are")).transpose()?;
+    ) -> Lowered<Option<NodeId>> {
+        let Some(to) = others.first() else { return Err(refusal("it has no replacement")) };
+        let (to, flags) = (constant(to, "its replacement is")?, others.get(1));
+        let flags = flags.map(|flags| constant(flags, "its flags are")).transpose()?;
         let (Some(to), false) = (to, flags == Some(None)) else { return Ok(None) };
         if names_group(&to) {
-            return Err(unsupported(expr, "groups of a regular expression have no device form"));
+            return Err(refusal("groups of a regular expression have no device form"));
         }
         let (pattern, all) = match flags.flatten().as_deref() {
             None => (pattern.to_string(), false),
             Some("g") => (pattern.to_string(), true),
             Some(flags) => (format!("(?{}){pattern}", flags.replace('g', "")), flags.contains('g')),
         };
-        let of = self.subject(expr, of, scope)?;
-        let (own, quits) = self.automata(expr, &pattern, true)?;
-        let to = self.constant_bytes(expr, to.into_bytes())?;
+        let of = self.subject(of, scope)?;
+        let (own, quits) = self.automata(&pattern, true)?;
+        let to = self.constant_bytes(to.into_bytes())?;
         let node = self.graph.text(TextFunction::RegexReplace { all, quits }, &[of, own, to]);
-        node.map(Some).map_err(|e| refused(expr, &e))
+        Ok(node.map(Some)?)
     }
 
-    /// The searched string, as a text.
-    fn subject(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        of: &Arc<dyn PhysicalExpr>,
-        scope: &Scope,
-    ) -> Result<NodeId, Reason> {
+    /// A string of characters, as a text.
+    pub(super) fn subject(&mut self, of: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Lowered<NodeId> {
         let of = self.lower(of, scope)?;
         match is_characters(&of.data_type) {
-            true => self.as_text(expr, &of),
-            false => Err(unsupported(expr, &format!("it has no device form over {}", of.data_type))),
+            true => self.as_text(&of),
+            false => Err(refusal(format!("it has no device form over {}", of.data_type))),
         }
     }
 
     /// The automata of a pattern as a constant, and whether they cannot decide some texts.
-    fn automata(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        pattern: &str,
-        places: bool,
-    ) -> Result<(NodeId, bool), Reason> {
-        let own = known(pattern, places).map_err(|why| unsupported(expr, &why))?;
-        Ok((self.constant_bytes(expr, own.bytes.clone())?, own.quits))
+    fn automata(&mut self, pattern: &str, places: bool) -> Lowered<(NodeId, bool)> {
+        let own = known(pattern, places).map_err(|why| refusal(why))?;
+        Ok((self.constant_bytes(own.bytes.clone())?, own.quits))
     }
 
     /// NULL in every row.
@@ -255,11 +237,11 @@ impl Lowering<'_> {
 }
 
 /// A constant string argument; `None` if it is NULL.
-fn constant(expr: &Arc<dyn PhysicalExpr>, of: &Arc<dyn PhysicalExpr>, what: &str) -> Result<Option<String>, Reason> {
+fn constant(of: &Arc<dyn PhysicalExpr>, what: &str) -> Lowered<Option<String>> {
     let literal = of.downcast_ref::<LiteralExpr>().map(LiteralExpr::value);
     match literal.and_then(|value| value.try_as_str()) {
         Some(value) => Ok(value.map(str::to_string)),
-        None => Err(unsupported(expr, &format!("{what} no constant, and only those have a device form"))),
+        None => Err(refusal(format!("{what} no constant, and only those have a device form"))),
     }
 }
 

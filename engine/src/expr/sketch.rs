@@ -20,7 +20,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use millpond_kernels::codegen::ir::{Arithmetic, Bitwise, Graph, GraphError, NodeId, Overflow, Range, Repr, Rounding};
 
 use crate::error::reason::Reason;
-use crate::expr::{Lowering, Scope, Value, refused};
+use crate::expr::{Lowered, Lowering, Scope, Value};
 
 /// Number of hash bits that select a register.
 const REGISTER_BITS: u32 = 14;
@@ -51,24 +51,19 @@ pub struct SketchExpr {
 
 impl Lowering<'_> {
     /// The register or the run of a number. Those of a string come from its dictionary, not from here.
-    pub(crate) fn sketch(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        sketch: &SketchExpr,
-        scope: &Scope,
-    ) -> Result<Value, Reason> {
+    pub(crate) fn sketch(&mut self, sketch: &SketchExpr, scope: &Scope) -> Lowered<Value> {
         let value = self.lower(&sketch.of, scope)?;
         let graph = &mut self.graph;
         if value.dictionary.is_some() || graph.ty(value.node).repr == Repr::Text {
             let why = "approx_distinct needs the hash of each string, which DataFusion takes of the values of a dictionary, and \
                        these strings have none";
-            return Err(crate::expr::unsupported(&sketch.of, why));
+            return Err(crate::expr::unsupported(&sketch.of, why).into());
         }
         let part = hash(graph, value.node).and_then(|hash| match sketch.part {
             SketchPart::Register => register(graph, hash),
             SketchPart::Run => run(graph, hash),
         });
-        let node = part.map_err(|e| refused(expr, &e))?;
+        let node = part?;
         Ok(Value { node, data_type: sketch.part.data_type(), dictionary: None })
     }
 }

@@ -23,131 +23,148 @@ use millpond_kernels::codegen::ir::{
 use crate::column::{is_string, time_unit};
 use crate::error::reason::Reason;
 use crate::expr::cast::nanos;
+use crate::expr::function::{Call, Form, Row};
 use crate::expr::zone::{Zone, zone};
-use crate::expr::{Lowering, Scope, Value, digits, refused, unsupported};
+use crate::expr::{Lowered, Lowering, Scope, Value, digits, refusal};
 
 pub(super) const DAY_NANOS: i64 = 86_400_000_000_000;
 
+/// Functions of dates and times.
+pub(super) const TIMES: &[Row] = &[
+    Row::new("date_bin", (2, 3), Form::Plain(|lowering, call| lowering.date_bin(call))),
+    Row::new("date_part", (2, 2), Form::Plain(|lowering, call| lowering.part_of_date(call))),
+    Row::new("date_trunc", (2, 2), Form::Plain(|lowering, call| lowering.start_of_period(call))),
+    Row::new("from_unixtime", (1, 2), Form::Plain(|lowering, call| lowering.from_unixtime(call))),
+    Row::new("make_date", (3, 3), Form::Plain(|lowering, call| lowering.of_parts(call, Graph::make_date))),
+    Row::new("make_time", (3, 3), Form::Plain(|lowering, call| lowering.of_parts(call, Graph::make_time))),
+    Row::new("to_date", (1, 1), Form::Plain(|lowering, call| lowering.to_date(call))),
+    Row::new("to_local_time", (1, 1), Form::Plain(|lowering, call| lowering.to_local_time(call))),
+    Row::new("to_timestamp", (1, 1), Form::Plain(|lowering, call| lowering.to_timestamp(call))),
+    Row::new("to_timestamp_micros", (1, 1), Form::Plain(|lowering, call| lowering.of_ticks(call))),
+    Row::new("to_timestamp_millis", (1, 1), Form::Plain(|lowering, call| lowering.of_ticks(call))),
+    Row::new("to_timestamp_nanos", (1, 1), Form::Plain(|lowering, call| lowering.of_ticks(call))),
+    Row::new("to_timestamp_seconds", (1, 1), Form::Plain(|lowering, call| lowering.of_ticks(call))),
+    Row::new("to_unixtime", (1, 1), Form::Plain(|lowering, call| lowering.to_unixtime(call))),
+];
+
 impl Lowering<'_> {
-    /// A function of dates and times, if `name` has a device form.
-    pub(super) fn time_function(
+    fn part_of_date(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
+        let [part, of] = call.arguments else { return Ok(None) };
+        let part = text(part).and_then(|text| date_part(&text));
+        let part = part.ok_or_else(|| refusal("this field has no device form"))?;
+        let of = self.lower(of, call.scope)?;
+        let node = self.date_part(part, &of)?;
+        call.plain(node)
+    }
+
+    fn start_of_period(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
+        let [grain, of] = call.arguments else { return Ok(None) };
+        let grain = text(grain).and_then(|text| date_grain(&text));
+        let grain = grain.ok_or_else(|| refusal("this grain has no device form"))?;
+        let of = self.lower(of, call.scope)?;
+        if of.data_type != *call.data_type {
+            return Err(refusal(format!("it gives {} for {}", call.data_type, of.data_type)));
+        }
+        let node = self.date_truncate(grain, &of)?;
+        call.plain(node)
+    }
+
+    /// `make_date` and `make_time`.
+    fn of_parts(
         &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        name: &str,
-        arguments: &[Arc<dyn PhysicalExpr>],
-        data_type: &DataType,
-        scope: &Scope,
-    ) -> Result<Option<NodeId>, Reason> {
-        Ok(Some(match (name, arguments) {
-            ("date_part", [part, of]) => {
-                let part = text(part).and_then(|text| date_part(&text));
-                let part = part.ok_or_else(|| unsupported(expr, "this field has no device form"))?;
-                let of = self.lower(of, scope)?;
-                self.date_part(expr, part, &of)?
+        call: &Call<'_>,
+        build: fn(&mut Graph, NodeId, NodeId, NodeId) -> Result<NodeId, GraphError>,
+    ) -> Lowered<Option<Value>> {
+        let [first, second, third] = call.arguments else { return Ok(None) };
+        let [first, second, third] = [first, second, third].map(|part| self.whole(part, call.scope));
+        let node = build(&mut self.graph, first?, second?, third?)?;
+        call.plain(node)
+    }
+
+    fn to_date(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
+        let of = self.lower(&call.arguments[0], call.scope)?;
+        let through = match &of.data_type {
+            DataType::Int32 | DataType::Int64 | DataType::Date32 | DataType::Date64 => None,
+            DataType::Timestamp(..) => None,
+            small if small.is_integer() => Some(DataType::Int32),
+            text if is_string(text) => {
+                return Err(refusal("dates are read from the values of a dictionary, and there is none"));
             }
-            ("date_trunc", [grain, of]) => {
-                let grain = text(grain).and_then(|text| date_grain(&text));
-                let grain = grain.ok_or_else(|| unsupported(expr, "this grain has no device form"))?;
-                let of = self.lower(of, scope)?;
-                if of.data_type != *data_type {
-                    return Err(unsupported(expr, &format!("it gives {data_type} for {}", of.data_type)));
-                }
-                self.date_truncate(expr, grain, &of)?
+            _ => Some(DataType::Int64),
+        };
+        let node = self.cast_through(of, through, call.data_type)?;
+        call.plain(node)
+    }
+
+    fn from_unixtime(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
+        let of = self.lower(&call.arguments[0], call.scope)?;
+        let node = self.cast_through(of, Some(DataType::Int64), call.data_type)?;
+        call.plain(node)
+    }
+
+    fn to_local_time(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
+        let of = self.lower(&call.arguments[0], call.scope)?;
+        let node = match &of.data_type {
+            DataType::Timestamp(unit, Some(_)) => {
+                let local = self.local(&of)?;
+                self.graph.dated(local, time_unit(unit), Overflow::Fail)?
             }
-            ("date_bin", [stride, of]) => self.date_bin(expr, stride, of, None, scope)?,
-            ("date_bin", [stride, of, origin]) => self.date_bin(expr, stride, of, Some(origin), scope)?,
-            ("make_date", [year, month, day]) => {
-                let parts = [year, month, day].map(|part| self.whole(expr, part, scope));
-                let [year, month, day] = parts;
-                self.graph.make_date(year?, month?, day?).map_err(|e| refused(expr, &e))?
-            }
-            ("make_time", [hour, minute, second]) => {
-                let [hour, minute, second] = [hour, minute, second].map(|part| self.whole(expr, part, scope));
-                self.graph.make_time(hour?, minute?, second?).map_err(|e| refused(expr, &e))?
-            }
-            ("to_date", [of]) => {
-                let of = self.lower(of, scope)?;
-                let through = match &of.data_type {
-                    DataType::Int32 | DataType::Int64 | DataType::Date32 | DataType::Date64 => None,
-                    DataType::Timestamp(..) => None,
-                    small if small.is_integer() => Some(DataType::Int32),
-                    text if is_string(text) => {
-                        return Err(unsupported(
-                            expr,
-                            "dates are read from the values of a dictionary, and there is none",
-                        ));
-                    }
-                    _ => Some(DataType::Int64),
-                };
-                self.cast_through(expr, of, through, data_type)?
-            }
-            ("from_unixtime", [of] | [of, _]) => {
-                let of = self.lower(of, scope)?;
-                self.cast_through(expr, of, Some(DataType::Int64), data_type)?
-            }
-            ("to_local_time", [of]) => {
-                let of = self.lower(of, scope)?;
-                let DataType::Timestamp(unit, Some(_)) = &of.data_type else {
-                    return self.cast_through(expr, of, None, data_type).map(Some);
-                };
-                let local = self.local(expr, &of)?;
-                self.graph.dated(local, time_unit(unit), Overflow::Fail).map_err(|e| refused(expr, &e))?
-            }
-            ("to_unixtime", [of]) => {
-                let of = self.lower(of, scope)?;
-                let through = match &of.data_type {
-                    DataType::Date32 | DataType::Date64 => Some(DataType::Timestamp(TimeUnit::Second, None)),
-                    DataType::Timestamp(_, zone) => Some(DataType::Timestamp(TimeUnit::Second, zone.clone())),
-                    _ => None,
-                };
-                self.cast_through(expr, of, through, data_type)?
-            }
-            ("to_timestamp", [of]) => {
-                let of = self.lower(of, scope)?;
-                self.timestamp_of(expr, of, data_type)?
-            }
-            ("to_timestamp_seconds" | "to_timestamp_millis" | "to_timestamp_micros" | "to_timestamp_nanos", [of]) => {
-                let of = self.lower(of, scope)?;
-                let number = of.data_type.is_numeric() || matches!(of.data_type, DataType::Timestamp(..));
-                if !number {
-                    return Err(unsupported(expr, &format!("it has no device form over {}", of.data_type)));
-                }
-                let through = of.data_type.is_floating().then_some(DataType::Int64);
-                self.cast_through(expr, of, through, data_type)?
-            }
-            _ => return Ok(None),
-        }))
+            _ => self.cast_through(of, None, call.data_type)?,
+        };
+        call.plain(node)
+    }
+
+    fn to_unixtime(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
+        let of = self.lower(&call.arguments[0], call.scope)?;
+        let through = match &of.data_type {
+            DataType::Date32 | DataType::Date64 => Some(DataType::Timestamp(TimeUnit::Second, None)),
+            DataType::Timestamp(_, zone) => Some(DataType::Timestamp(TimeUnit::Second, zone.clone())),
+            _ => None,
+        };
+        let node = self.cast_through(of, through, call.data_type)?;
+        call.plain(node)
+    }
+
+    fn to_timestamp(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
+        let of = self.lower(&call.arguments[0], call.scope)?;
+        let node = self.timestamp_of(of, call.data_type)?;
+        call.plain(node)
+    }
+
+    /// A timestamp of a number of its own ticks.
+    fn of_ticks(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
+        let of = self.lower(&call.arguments[0], call.scope)?;
+        if !of.data_type.is_numeric() && !matches!(of.data_type, DataType::Timestamp(..)) {
+            return Err(refusal(format!("it has no device form over {}", of.data_type)));
+        }
+        let through = of.data_type.is_floating().then_some(DataType::Int64);
+        let node = self.cast_through(of, through, call.data_type)?;
+        call.plain(node)
     }
 
     /// Casts `of` to `to`, optionally via another type.
-    fn cast_through(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        of: Value,
-        through: Option<DataType>,
-        to: &DataType,
-    ) -> Result<NodeId, Reason> {
+    fn cast_through(&mut self, of: Value, through: Option<DataType>, to: &DataType) -> Lowered<NodeId> {
         let of = match through {
-            Some(through) => self.cast(expr, of, &through, Overflow::Fail)?,
+            Some(through) => self.cast(of, &through, Overflow::Fail)?,
             None => of,
         };
-        Ok(self.cast(expr, of, to, Overflow::Fail)?.node)
+        Ok(self.cast(of, to, Overflow::Fail)?.node)
     }
 
-    fn timestamp_of(&mut self, expr: &Arc<dyn PhysicalExpr>, of: Value, to: &DataType) -> Result<NodeId, Reason> {
+    fn timestamp_of(&mut self, of: Value, to: &DataType) -> Lowered<NodeId> {
         let seconds = DataType::Timestamp(TimeUnit::Second, None);
         match &of.data_type {
-            DataType::Timestamp(..) => self.cast_through(expr, of, None, to),
-            integer if integer.is_integer() => self.cast_through(expr, of, Some(seconds), to),
+            DataType::Timestamp(..) => self.cast_through(of, None, to),
+            integer if integer.is_integer() => self.cast_through(of, Some(seconds), to),
             DataType::Float32 | DataType::Float64 => {
                 let wide = self.graph.convert(of.node, Repr::F64, Overflow::Wrap);
-                wide.and_then(|wide| self.graph.seconds_to_nanoseconds(wide)).map_err(|e| refused(expr, &e))
+                Ok(wide.and_then(|wide| self.graph.seconds_to_nanoseconds(wide))?)
             }
             DataType::Decimal128(_, scale) => {
                 let graph = &mut self.graph;
                 let shift = 9 - i32::from(*scale);
                 let power = 10_i128.checked_pow(shift.unsigned_abs());
-                let power = power.ok_or_else(|| unsupported(expr, "its scale has no device form"))?;
+                let power = power.ok_or_else(|| refusal("its scale has no device form"))?;
                 let nanos = if shift >= 0 {
                     let power = graph.integer(power, Repr::I128);
                     graph.arithmetic(Arithmetic::Multiply, of.node, power, Overflow::Fail)
@@ -155,27 +172,22 @@ impl Lowering<'_> {
                     graph.divide_constant(of.node, power, Rounding::Truncate)
                 };
                 let narrow = nanos.and_then(|nanos| graph.convert(nanos, Repr::I64, Overflow::Fail));
-                narrow.map_err(|e| refused(expr, &e))
+                Ok(narrow?)
             }
-            other => Err(unsupported(expr, &format!("it has no device form over {other}"))),
+            other => Err(refusal(format!("it has no device form over {other}"))),
         }
     }
 
     /// The node of an `Int32` argument.
-    fn whole(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        argument: &Arc<dyn PhysicalExpr>,
-        scope: &Scope,
-    ) -> Result<NodeId, Reason> {
+    fn whole(&mut self, argument: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Lowered<NodeId> {
         let of = self.lower(argument, scope)?;
         match of.data_type {
             DataType::Int32 => Ok(of.node),
-            other => Err(unsupported(expr, &format!("it has no device form over {other}"))),
+            other => Err(refusal(format!("it has no device form over {other}"))),
         }
     }
 
-    fn date_part(&mut self, expr: &Arc<dyn PhysicalExpr>, part: DatePart, of: &Value) -> Result<NodeId, Reason> {
+    fn date_part(&mut self, part: DatePart, of: &Value) -> Lowered<NodeId> {
         let fine = matches!(part, DatePart::Millisecond | DatePart::Microsecond | DatePart::Nanosecond);
         let of_day = fine || matches!(part, DatePart::Hour | DatePart::Minute | DatePart::Second | DatePart::Epoch);
         let (unit, node) = match &of.data_type {
@@ -189,21 +201,21 @@ impl Lowering<'_> {
                 } else {
                     self.graph.check(of.node, inside, Overflow::Null)
                 };
-                (unit, node.map_err(|e| refused(expr, &e))?)
+                (unit, node?)
             }
-            _ if part == DatePart::Epoch => (self.calendar_unit(expr, of)?, of.node),
-            _ => (self.calendar_unit(expr, of)?, self.local(expr, of)?),
+            _ if part == DatePart::Epoch => (self.calendar_unit(of)?, of.node),
+            _ => (self.calendar_unit(of)?, self.local(of)?),
         };
-        self.graph.date_part(part, node, unit).map_err(|e| refused(expr, &e))
+        Ok(self.graph.date_part(part, node, unit)?)
     }
 
-    fn date_truncate(&mut self, expr: &Arc<dyn PhysicalExpr>, grain: DateGrain, of: &Value) -> Result<NodeId, Reason> {
+    fn date_truncate(&mut self, grain: DateGrain, of: &Value) -> Lowered<NodeId> {
         let coarse = matches!(grain, DateGrain::Week | DateGrain::Month | DateGrain::Quarter | DateGrain::Year);
         let (unit, mut node) = match &of.data_type {
             DataType::Time32(unit) | DataType::Time64(unit) if !coarse && grain != DateGrain::Day => {
                 (time_unit(unit), of.node)
             }
-            _ => (self.calendar_unit(expr, of)?, of.node),
+            _ => (self.calendar_unit(of)?, of.node),
         };
         // With a time zone, hours and days go via nanoseconds, too; finer grains are cut off in UTC.
         let zoned = matches!(&of.data_type, DataType::Timestamp(_, Some(_)));
@@ -211,7 +223,7 @@ impl Lowering<'_> {
         let scale = per_day(KernelUnit::Nanosecond) / per_day(unit);
         let limits = Range::new(i128::from(i64::MIN) / scale, i128::from(i64::MAX) / scale);
         if local {
-            node = self.graph.check(node, limits, Overflow::Fail).map_err(|e| refused(expr, &e))?;
+            node = self.graph.check(node, limits, Overflow::Fail)?;
         }
         let zone = match &of.data_type {
             DataType::Timestamp(ticks, name) if local => zone(name).map(|zone| (ticks, zone)),
@@ -219,37 +231,32 @@ impl Lowering<'_> {
         };
         let within = node;
         if let Some((ticks, zone)) = &zone {
-            node = self.local_time(expr, node, ticks, zone)?;
+            node = self.local_time(node, ticks, zone)?;
         }
-        let start = self.graph.date_truncate(grain, node, unit).map_err(|e| refused(expr, &e))?;
+        let start = self.graph.date_truncate(grain, node, unit)?;
         match &zone {
             Some((ticks, zone)) => {
-                let start = self.instant_of_start(expr, start, ticks, zone, within)?;
-                self.graph.check(start, limits, Overflow::Fail).map_err(|e| refused(expr, &e))
+                let start = self.instant_of_start(start, ticks, zone, within)?;
+                Ok(self.graph.check(start, limits, Overflow::Fail)?)
             }
             None => Ok(start),
         }
     }
 
     /// A date or timestamp in the local time of its own zone.
-    fn local(&mut self, expr: &Arc<dyn PhysicalExpr>, of: &Value) -> Result<NodeId, Reason> {
+    fn local(&mut self, of: &Value) -> Lowered<NodeId> {
         match &of.data_type {
             DataType::Timestamp(unit, name) => match zone(name) {
-                Some(zone) => self.local_time(expr, of.node, unit, &zone),
+                Some(zone) => self.local_time(of.node, unit, &zone),
                 None => Ok(of.node),
             },
             _ => Ok(of.node),
         }
     }
 
-    fn date_bin(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        stride: &Arc<dyn PhysicalExpr>,
-        of: &Arc<dyn PhysicalExpr>,
-        origin: Option<&Arc<dyn PhysicalExpr>>,
-        scope: &Scope,
-    ) -> Result<NodeId, Reason> {
+    /// `date_bin(stride, of[, origin])`.
+    fn date_bin(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
+        let [stride, of, origin @ ..] = call.arguments else { return Ok(None) };
         let literal =
             |of: &Arc<dyn PhysicalExpr>| of.downcast_ref::<LiteralExpr>().map(|literal| literal.value().clone());
         let stride = literal(stride);
@@ -270,41 +277,35 @@ impl Lowering<'_> {
         let stride = stride.and_then(|stride| i64::try_from(stride).ok()).filter(|stride| *stride > 0);
         let months = months.filter(|months| *months > 0);
         if stride.is_none() && months.is_none() {
-            return Err(unsupported(expr, "a stride that is no positive constant has no device form"));
+            return Err(refusal("a stride that is no positive constant has no device form"));
         }
-        let of = self.lower(of, scope)?;
+        let of = self.lower(of, call.scope)?;
         let DataType::Timestamp(unit, _) = &of.data_type else {
-            return Err(unsupported(expr, &format!("it has no device form over {}", of.data_type)));
+            return Err(refusal(format!("it has no device form over {}", of.data_type)));
         };
-        let origin = match origin.map(literal) {
+        let origin = match origin.first().map(literal) {
             None => 0,
             Some(Some(ScalarValue::TimestampNanosecond(Some(origin), _))) => origin,
-            _ => return Err(unsupported(expr, "an origin that is no constant timestamp has no device form")),
+            _ => return Err(refusal("an origin that is no constant timestamp has no device form")),
         };
         let origin = self.slot(digits(Repr::I64, origin.into()), Literal::Int(origin.into()));
         let node = match (stride, months) {
             (Some(stride), _) => self.graph.date_bin(of.node, time_unit(unit), stride, origin),
             (None, months) => month_bin(&mut self.graph, of.node, time_unit(unit), months.unwrap_or(1), origin),
         };
-        node.map_err(|e| refused(expr, &e))
+        call.plain(node?)
     }
 
-    fn calendar_unit(&self, expr: &Arc<dyn PhysicalExpr>, of: &Value) -> Result<KernelUnit, Reason> {
+    fn calendar_unit(&self, of: &Value) -> Lowered<KernelUnit> {
         match &of.data_type {
             DataType::Date32 => Ok(KernelUnit::Day),
             DataType::Timestamp(unit, name) if zone(name).is_some() => Ok(time_unit(unit)),
-            other => Err(unsupported(expr, &format!("fields of {other} have no device form"))),
+            other => Err(refusal(format!("fields of {other} have no device form"))),
         }
     }
 
     /// Differences of dates and timestamps, and sums with durations; `None` for other operands.
-    pub(super) fn time_arithmetic(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        op: Arithmetic,
-        left: &Value,
-        right: &Value,
-    ) -> Result<Option<NodeId>, Reason> {
+    pub(super) fn time_arithmetic(&mut self, op: Arithmetic, left: &Value, right: &Value) -> Lowered<Option<NodeId>> {
         use DataType::{Date32, Date64, Duration, Timestamp};
         let graph = &mut self.graph;
         let node = match (&left.data_type, &right.data_type) {
@@ -330,17 +331,16 @@ impl Lowering<'_> {
             }
             _ => return Ok(None),
         };
-        node.map(Some).map_err(|e| refused(expr, &e))
+        Ok(node.map(Some)?)
     }
 
     /// A date, time or timestamp plus or minus a literal interval.
     pub(super) fn plus_interval(
         &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
         binary: &BinaryExpr,
         data_type: &DataType,
         scope: &Scope,
-    ) -> Result<Option<Value>, Reason> {
+    ) -> Lowered<Option<Value>> {
         let interval = |of: &Arc<dyn PhysicalExpr>| {
             let literal = of.downcast_ref::<LiteralExpr>()?.value();
             matches!(literal.data_type(), DataType::Interval(_)).then(|| literal.clone())
@@ -362,14 +362,14 @@ impl Lowering<'_> {
             return Ok(None);
         }
         if *data_type != of.data_type {
-            return Err(unsupported(expr, &format!("{} plus an interval gives {data_type}", of.data_type)));
+            return Err(refusal(format!("{} plus an interval gives {data_type}", of.data_type)));
         }
         let (months, days, nanoseconds) = match literal {
             ScalarValue::IntervalYearMonth(Some(months)) => (months, 0, 0),
             ScalarValue::IntervalDayTime(Some(v)) => (0, v.days, i64::from(v.milliseconds) * 1_000_000),
             ScalarValue::IntervalMonthDayNano(Some(v)) => (v.months, v.days, v.nanoseconds),
             _ => {
-                let node = self.null_of(expr, data_type)?;
+                let node = self.null_of(data_type)?;
                 return Ok(Some(Value { node, data_type: of.data_type, dictionary: None }));
             }
         };
@@ -384,7 +384,7 @@ impl Lowering<'_> {
                     rest: None,
                 };
                 if i32::try_from(whole * sign_wide).is_err() {
-                    return Err(unsupported(expr, "so long an interval has no device form"));
+                    return Err(refusal("so long an interval has no device form"));
                 }
                 self.graph.add_interval(of.node, KernelUnit::Day, parts)
             }
@@ -397,7 +397,7 @@ impl Lowering<'_> {
                 let zone = zone(name).unwrap_or(Zone::Ahead(0));
                 if let Zone::Changing(_) = zone {
                     let parts = (self.months(months, sign), self.ticks(Repr::I64, days), self.ticks(Repr::I64, rest));
-                    let node = self.step_by_step(expr, of.node, unit, &zone, parts)?;
+                    let node = self.step_by_step(of.node, unit, &zone, parts)?;
                     return Ok(Some(Value { node, data_type: of.data_type, dictionary: None }));
                 }
                 // Steps in one direction are combined; otherwise the first of them may leave the calendar.
@@ -409,9 +409,9 @@ impl Lowering<'_> {
                 };
                 // Months are added in local time.
                 let zone = if months == 0 { Zone::Ahead(0) } else { zone };
-                let local = self.local_time(expr, of.node, unit, &zone)?;
-                let sum = self.graph.add_interval(local, time_unit(unit), parts).map_err(|e| refused(expr, &e))?;
-                Ok(self.instant(expr, sum, unit, &zone, Overflow::Fail)?)
+                let local = self.local_time(of.node, unit, &zone)?;
+                let sum = self.graph.add_interval(local, time_unit(unit), parts)?;
+                Ok(self.instant(sum, unit, &zone, Overflow::Fail)?)
             }
             DataType::Time32(unit) | DataType::Time64(unit) => {
                 let rest = i128::from(nanoseconds % DAY_NANOS) * sign_wide;
@@ -421,9 +421,9 @@ impl Lowering<'_> {
                     None => Ok(of.node),
                 }
             }
-            other => return Err(unsupported(expr, &format!("{other} plus an interval is not lowered"))),
+            other => return Err(refusal(format!("{other} plus an interval is not lowered"))),
         };
-        let node = node.map_err(|e| refused(expr, &e))?;
+        let node = node?;
         Ok(Some(Value { node, data_type: of.data_type, dictionary: None }))
     }
 
@@ -431,12 +431,11 @@ impl Lowering<'_> {
     /// which must be exactly one instant.
     fn step_by_step(
         &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
         of: NodeId,
         unit: &TimeUnit,
         zone: &Zone,
         (months, days, rest): (Option<NodeId>, Option<NodeId>, Option<NodeId>),
-    ) -> Result<NodeId, Reason> {
+    ) -> Lowered<NodeId> {
         let nothing = IntervalParts { months: None, days: None, rest: None };
         let mut node = of;
         for (part, is_local) in [
@@ -445,9 +444,9 @@ impl Lowering<'_> {
             (rest.map(|rest| IntervalParts { rest: Some(rest), ..nothing }), false),
         ] {
             let Some(part) = part else { continue };
-            let from = if is_local { self.local_time(expr, node, unit, zone)? } else { node };
-            let sum = self.graph.add_interval(from, time_unit(unit), part).map_err(|e| refused(expr, &e))?;
-            node = if is_local { self.instant(expr, sum, unit, zone, Overflow::Fail)? } else { sum };
+            let from = if is_local { self.local_time(node, unit, zone)? } else { node };
+            let sum = self.graph.add_interval(from, time_unit(unit), part)?;
+            node = if is_local { self.instant(sum, unit, zone, Overflow::Fail)? } else { sum };
         }
         Ok(node)
     }

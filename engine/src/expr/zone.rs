@@ -17,14 +17,13 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use datafusion::arrow::array::timezone::Tz;
 use datafusion::arrow::datatypes::{TimeUnit, TimestampSecondType};
 use datafusion::arrow::temporal_conversions::{as_datetime, as_datetime_with_timezone};
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use millpond_kernels::codegen::ir::{Arithmetic, Comparison, GraphError, NodeId, Overflow, Range, Repr, Rounding, Ty};
 
 use crate::error::reason::Reason;
 use crate::expr::cast::{nanos, zone_offset};
 use crate::expr::dictionary::{Dictionary, Lookup, LookupKind, NumberTable};
-use crate::expr::{Lowering, refused, unsupported};
+use crate::expr::{Lowered, Lowering, refusal};
 
 /// First and last second of the years that are searched for changes: the crate has none outside of these.
 const FIRST_SECOND: i64 = -5_364_662_400; // 1800
@@ -196,25 +195,19 @@ impl Steps {
 
 impl Lowering<'_> {
     /// A zone's offsets, or the reason why it has no device form.
-    pub(super) fn known_zone(expr: &Arc<dyn PhysicalExpr>, name: &Option<Arc<str>>) -> Result<Zone, Reason> {
+    pub(super) fn known_zone(name: &Option<Arc<str>>) -> Lowered<Zone> {
         let of = name.as_deref().unwrap_or_default();
-        zone(name).ok_or_else(|| unsupported(expr, &format!("the time zone {of} has no device form")))
+        zone(name).ok_or_else(|| refusal(format!("the time zone {of} has no device form")))
     }
 
     /// Local time of an instant.
-    pub(super) fn local_time(
-        &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
-        of: NodeId,
-        unit: &TimeUnit,
-        zone: &Zone,
-    ) -> Result<NodeId, Reason> {
+    pub(super) fn local_time(&mut self, of: NodeId, unit: &TimeUnit, zone: &Zone) -> Lowered<NodeId> {
         match zone {
-            Zone::Ahead(seconds) => self.moved(expr, of, unit, *seconds, Overflow::Fail),
+            Zone::Ahead(seconds) => self.moved(of, unit, *seconds, Overflow::Fail),
             Zone::Changing(zone) => {
                 let ahead = self.offset(of, unit, zone);
                 let local = ahead.and_then(|ahead| self.shifted(of, unit, Arithmetic::Add, ahead, Overflow::Fail));
-                local.map_err(|e| refused(expr, &e))
+                Ok(local?)
             }
         }
     }
@@ -222,21 +215,20 @@ impl Lowering<'_> {
     /// The instant of a local time. It is an error, or NULL, if there is no instant or if there are two.
     pub(super) fn instant(
         &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
         local: NodeId,
         unit: &TimeUnit,
         zone: &Zone,
         overflow: Overflow,
-    ) -> Result<NodeId, Reason> {
+    ) -> Lowered<NodeId> {
         match zone {
-            Zone::Ahead(seconds) => self.moved(expr, local, unit, -seconds, overflow),
+            Zone::Ahead(seconds) => self.moved(local, unit, -seconds, overflow),
             Zone::Changing(zone) => {
                 let instant = self.instants_near(local, unit, zone).and_then(|(before, after)| {
                     let one = self.graph.compare(Comparison::Equal, before, after)?;
                     let ahead = self.graph.require(before, one, overflow)?;
                     self.shifted(local, unit, Arithmetic::Subtract, ahead, overflow)
                 });
-                instant.map_err(|e| refused(expr, &e))
+                Ok(instant?)
             }
         }
     }
@@ -245,14 +237,13 @@ impl Lowering<'_> {
     /// the one with the offset of `within`; without an instant, that of three hours before, three hours later.
     pub(super) fn instant_of_start(
         &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
         local: NodeId,
         unit: &TimeUnit,
         zone: &Zone,
         within: NodeId,
-    ) -> Result<NodeId, Reason> {
+    ) -> Lowered<NodeId> {
         let Zone::Changing(zone) = zone else {
-            return self.instant(expr, local, unit, zone, Overflow::Fail);
+            return self.instant(local, unit, zone, Overflow::Fail);
         };
         let instant = self.instants_near(local, unit, zone).and_then(|(before, after)| {
             let own = self.offset(within, unit, zone)?;
@@ -268,7 +259,7 @@ impl Lowering<'_> {
             let ahead = self.graph.require(ahead, certain, Overflow::Fail)?;
             self.shifted(local, unit, Arithmetic::Subtract, ahead, Overflow::Fail)
         });
-        instant.map_err(|e| refused(expr, &e))
+        Ok(instant?)
     }
 
     /// `of` plus or minus seconds.

@@ -175,6 +175,7 @@ async fn projections_give_parts_and_choices() {
         "SELECT id, left(s, 3), right(v, 4), left(l, -2), right(s, -5), left(s, start) FROM words WHERE id > 7",
         "SELECT id, trim(s), ltrim(v), rtrim(l), btrim(s, ' abx'), ltrim(s, 'pondmil ') FROM words WHERE id > 7",
         "SELECT id, length(s), octet_length(s), character_length(l), strpos(v, 'l'), strpos(s, '本') FROM words WHERE id > 7",
+        "SELECT id, bit_length(s), bit_length(v), bit_length(l), bit_length(s || few) FROM words WHERE id > 7",
         "SELECT id, CASE WHEN s LIKE 'pond%' THEN s WHEN v LIKE 'mill%' THEN 'a constant' ELSE few END FROM words WHERE id > 7",
         "SELECT id, CASE WHEN id % 2 = 0 THEN v END, coalesce(s, v, 'nothing'), nullif(s, v) FROM words WHERE id > 7",
         "SELECT id, CASE s WHEN 'pond' THEN 1 WHEN 'mill' THEN 2 ELSE 3 END FROM words WHERE id > 7",

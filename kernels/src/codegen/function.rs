@@ -286,65 +286,37 @@ pub enum Math {
     Factorial,
 }
 
+/// Representations of arguments, of which the result has the first.
+const FLOAT: &[Repr] = &[Repr::F64];
+const TWO_FLOATS: &[Repr] = &[Repr::F64; 2];
+const INTEGER: &[Repr] = &[Repr::I64];
+const TWO_INTEGERS: &[Repr] = &[Repr::I64; 2];
+
 impl Math {
-    pub const ALL: [Math; 21] = [
-        Math::Acos,
-        Math::Asin,
-        Math::Atan,
-        Math::Atan2,
-        Math::Cbrt,
-        Math::Cos,
-        Math::Cosh,
-        Math::Exp,
-        Math::Hypot,
-        Math::Ln,
-        Math::Ln1p,
-        Math::Log10,
-        Math::Log2,
-        Math::Power,
-        Math::Sin,
-        Math::Sinh,
-        Math::Tan,
-        Math::Tanh,
-        Math::Gcd,
-        Math::Lcm,
-        Math::Factorial,
+    /// A row for each function: its symbol in `cuda/math.cu`, and the representations of its arguments.
+    const ALL: [(Math, &'static str, &'static [Repr]); 21] = [
+        (Math::Acos, "math_acos", FLOAT),
+        (Math::Asin, "math_asin", FLOAT),
+        (Math::Atan, "math_atan", FLOAT),
+        (Math::Atan2, "math_atan2", TWO_FLOATS),
+        (Math::Cbrt, "math_cbrt", FLOAT),
+        (Math::Cos, "math_cos", FLOAT),
+        (Math::Cosh, "math_cosh", FLOAT),
+        (Math::Exp, "math_exp", FLOAT),
+        (Math::Hypot, "math_hypot", TWO_FLOATS),
+        (Math::Ln, "math_ln", FLOAT),
+        (Math::Ln1p, "math_ln_1p", FLOAT),
+        (Math::Log10, "math_log10", FLOAT),
+        (Math::Log2, "math_log2", FLOAT),
+        (Math::Power, "math_power", TWO_FLOATS),
+        (Math::Sin, "math_sin", FLOAT),
+        (Math::Sinh, "math_sinh", FLOAT),
+        (Math::Tan, "math_tan", FLOAT),
+        (Math::Tanh, "math_tanh", FLOAT),
+        (Math::Gcd, "math_gcd", TWO_INTEGERS),
+        (Math::Lcm, "math_lcm", TWO_INTEGERS),
+        (Math::Factorial, "math_factorial", INTEGER),
     ];
-
-    fn symbol(self) -> &'static str {
-        match self {
-            Math::Acos => "math_acos",
-            Math::Asin => "math_asin",
-            Math::Atan => "math_atan",
-            Math::Atan2 => "math_atan2",
-            Math::Cbrt => "math_cbrt",
-            Math::Cos => "math_cos",
-            Math::Cosh => "math_cosh",
-            Math::Exp => "math_exp",
-            Math::Hypot => "math_hypot",
-            Math::Ln => "math_ln",
-            Math::Ln1p => "math_ln_1p",
-            Math::Log10 => "math_log10",
-            Math::Log2 => "math_log2",
-            Math::Power => "math_power",
-            Math::Sin => "math_sin",
-            Math::Sinh => "math_sinh",
-            Math::Tan => "math_tan",
-            Math::Tanh => "math_tanh",
-            Math::Gcd => "math_gcd",
-            Math::Lcm => "math_lcm",
-            Math::Factorial => "math_factorial",
-        }
-    }
-
-    fn types(self) -> (Vec<Repr>, Repr) {
-        match self {
-            Math::Gcd | Math::Lcm => (vec![Repr::I64; 2], Repr::I64),
-            Math::Factorial => (vec![Repr::I64], Repr::I64),
-            Math::Atan2 | Math::Hypot | Math::Power => (vec![Repr::F64; 2], Repr::F64),
-            _ => (vec![Repr::F64], Repr::F64),
-        }
-    }
 
     /// The compiled function.
     pub fn function(self) -> Arc<Function> {
@@ -352,10 +324,10 @@ impl Math {
             let text = crate::image::IMAGES.iter().find(|image| image.name == "math").map_or("", |image| image.text);
             let module = Arc::new(millpond_ptx::parse(text).expect("an image is PTX, as its test says"));
             let number = fingerprint(&module);
-            let all = Math::ALL.into_iter().map(|math| {
-                let (arguments, result) = math.types();
+            let all = Math::ALL.into_iter().map(|(math, symbol, arguments)| {
                 let module = Arc::clone(&module);
-                let function = Function::from_module(module, number, math.symbol(), arguments, result, Nulls::Strict);
+                let result = arguments[0];
+                let function = Function::from_module(module, number, symbol, arguments.to_vec(), result, Nulls::Strict);
                 (math, Arc::new(function.expect("the image has the function, as its test says")))
             });
             all.collect()
@@ -434,8 +406,8 @@ mod tests {
 
     #[test]
     fn every_compiled_function_is_there() {
-        for math in Math::ALL {
-            assert_eq!(math.function().name(), math.symbol());
+        for (math, symbol, _) in Math::ALL {
+            assert_eq!(math.function().name(), symbol);
         }
         assert_eq!(Math::Sin.function(), Math::Sin.function());
         assert_ne!(Math::Sin.function(), Math::Cos.function());

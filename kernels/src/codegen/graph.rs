@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use super::function::Function;
 use super::ir::ErrorCode;
+use super::text_function::TextFunction;
 
 /// A node of a [`Graph`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -193,128 +194,6 @@ pub enum FloatFunction {
     Round,
     /// The nearest 16-bit float, ties to even, represented as `F32`. For `F32` only.
     Narrow,
-}
-
-/// Functions of strings. Characters are UTF-8 code points and counted from 1; patterns and sets are texts themselves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum TextFunction {
-    /// Text and pattern: LIKE, with [`ANY_CHARACTERS`] for `%` and [`ONE_CHARACTER`] for `_` in the pattern. `Bool`.
-    Like,
-    /// Text and pattern: ILIKE. The pattern is lower-case ASCII. `Bool`.
-    LikeAnyCase,
-    /// Text and the prefix, suffix or substring to test for. `Bool`.
-    StartsWith,
-    EndsWith,
-    Contains,
-    /// The number of bytes (`I64`).
-    Bytes,
-    /// The number of characters (`I64`).
-    Characters,
-    /// Text and substring: position of the first occurrence in characters, 0 if there is none (`I64`).
-    Position,
-    /// Text, first character (`I64`), length (`I64`). Positions before the first character count towards the length. A
-    /// negative length raises the error flag. `Text`.
-    Substring,
-    /// Text and a number (`I64`): that many first characters; if negative, all except that many last characters.
-    /// `Text`.
-    Left,
-    /// As `Left`, from the end.
-    Right,
-    /// Text, begin and end (`I64`) in bytes: that part. Both are within the text and in order. `Text`.
-    Slice,
-    /// Text and a set of characters to remove at the beginning, the end, or both. `Text`.
-    TrimStart,
-    TrimEnd,
-    TrimBoth,
-    /// Eight bytes from byte `8 * index` on, as a number that sorts as they do (`U64`); bytes after the end are 0.
-    Word {
-        index: u32,
-    },
-    /// A hash of the bytes (`U64`).
-    Hash,
-    /// Text, delimiter, and the number of a part (`I64`), from 1, or negative from the end. A number of 0 or an empty
-    /// delimiter raises the error flag. `Text`.
-    SplitPart,
-    /// Code point of the first character, or 0 (`I32`).
-    Code,
-    /// The integer that the text spells in decimal digits (`I64`); any other text overflows.
-    ToInteger(Overflow),
-    /// Concatenation of any number of texts. NULLs are skipped; if `strict`, they make the result NULL. `Text`, new.
-    Concatenate {
-        strict: bool,
-    },
-    /// A separator and any number of texts (CONCAT_WS): NULL texts are skipped; a NULL separator gives NULL. `Text`,
-    /// new.
-    Join,
-    /// Text and its [`case_table`](crate::text::case_table). A character unknown to the table raises the error flag.
-    /// `Text`, new.
-    Upper,
-    Lower,
-    /// Capitalizes the first letter of each word. Non-ASCII characters raise the error flag. `Text`, new.
-    Capitals,
-    Reverse,
-    /// Text, substring, and its replacement. `Text`, new.
-    Replace,
-    /// Text and the [automata](crate::regex::automata) of a regular expression: whether it matches anywhere. If they
-    /// `quit`, a text that they cannot decide raises the error flag. `Bool`.
-    RegexMatch {
-        quits: bool,
-    },
-    /// As `RegexMatch`, with a first character (`I64`): the number of matches from it on. A first character below 1
-    /// also raises the error flag (`I64`).
-    RegexCount {
-        quits: bool,
-    },
-    /// As `RegexCount`, with the number of a match (`I64`): the character where it begins, 0 if there are fewer
-    /// matches. Needs automata of both directions. A number below 1 also raises the error flag (`I64`).
-    RegexPlace {
-        quits: bool,
-    },
-    /// Text, automata of both directions, and the replacement of the first match, or of `all`. `Text`, new.
-    RegexReplace {
-        all: bool,
-        quits: bool,
-    },
-    /// Text, characters, and their replacements, in order. `Text`, new.
-    Translate,
-    /// Text, length in characters (`I64`), and the filling text at the beginning or the end. `Text`, new.
-    PadStart,
-    PadEnd,
-    /// Text and a number of repetitions (`I64`). A result that is too long raises the error flag. `Text`, new.
-    Repeat,
-    /// The character of a code point (`I64`). An invalid code point raises the error flag. `Text`, new.
-    OfCode,
-    /// An `I64` in decimal digits with `scale` digits after the point. `Text`, new.
-    OfInteger {
-        scale: u8,
-    },
-    /// A day (`I64`) as year, month and day. Years outside 0 to 9999 raise the error flag. `Text`, new.
-    OfDate,
-}
-
-impl TextFunction {
-    /// True if the result is new bytes, for which the launch needs an arena.
-    pub fn makes(self) -> bool {
-        use TextFunction::*;
-        matches!(
-            self,
-            Concatenate { .. }
-                | Join
-                | Upper
-                | Lower
-                | Capitals
-                | Reverse
-                | Replace
-                | RegexReplace { .. }
-                | Translate
-                | PadStart
-                | PadEnd
-                | Repeat
-                | OfCode
-                | OfInteger { .. }
-                | OfDate
-        )
-    }
 }
 
 /// Maximum bytes of one text.
@@ -618,7 +497,7 @@ impl Graph {
             if std::mem::replace(&mut seen[id.0 as usize], true) {
                 continue;
             }
-            if matches!(self.node(id), Node::Text { function, .. } if function.makes()) {
+            if matches!(self.node(id), Node::Text { function, .. } if function.spec().arena.is_some()) {
                 made.push(id);
             }
             open.extend(self.inputs(id));

@@ -11,6 +11,7 @@
 
 use super::graph::*;
 use super::ir::{ErrorCode, TableSpec};
+use super::text_function::{Nulls, Raises, TextFunction};
 
 impl Graph {
     // Leaves
@@ -519,33 +520,13 @@ impl Graph {
             | Node::Check { overflow, .. } => *overflow == Overflow::Fail,
             Node::Require { overflow, .. } => *overflow != Overflow::Null,
             Node::DateTruncate { .. } | Node::AddMonths { .. } => true,
-            Node::Text { function: TextFunction::Substring, of } => {
-                let low = |at: usize| of.get(at).and_then(|id| self.ty(*id).bounds()).map_or(i128::MIN, |all| all.low);
-                low(1) <= i64::MIN.into() || low(2) < 0
-            }
-            Node::Text { function: TextFunction::PadStart | TextFunction::PadEnd, of } => {
-                of.get(1).and_then(|id| self.ty(*id).bounds()).is_none_or(|all| all.high > MAX_TEXT_BYTES.into())
-            }
-            Node::Text { function: TextFunction::RegexCount { quits } | TextFunction::RegexPlace { quits }, of } => {
-                let low = |id: &NodeId| self.ty(*id).bounds().map_or(i128::MIN, |all| all.low);
-                *quits || of[2..].iter().any(|number| low(number) < 1)
-            }
-            Node::Text { function: TextFunction::OfDate, of } => {
-                let years = Range::new(-719_528, 2_932_896);
-                of.first().and_then(|id| self.ty(*id).bounds()).is_none_or(|all| !years.contains(all))
-            }
-            Node::Text { function, .. } => matches!(
-                function,
-                TextFunction::SplitPart
-                    | TextFunction::Upper
-                    | TextFunction::Lower
-                    | TextFunction::Capitals
-                    | TextFunction::Repeat
-                    | TextFunction::OfCode
-                    | TextFunction::ToInteger(Overflow::Fail | Overflow::Wrap)
-                    | TextFunction::RegexMatch { quits: true }
-                    | TextFunction::RegexReplace { quits: true, .. }
-            ),
+            Node::Text { function, of } => match function.spec().raises {
+                Raises::Never => false,
+                Raises::Always => true,
+                Raises::Outside(ranges) => ranges
+                    .iter()
+                    .any(|&(operand, range)| self.ty(of[operand]).bounds().is_none_or(|all| !range.contains(all))),
+            },
             _ => false,
         }
     }
@@ -557,54 +538,20 @@ impl Graph {
     /// # Errors
     /// If the operands do not match.
     pub fn text(&mut self, function: TextFunction, of: &[NodeId]) -> Result<NodeId, GraphError> {
-        use TextFunction::*;
         if let Some(id) = of.iter().find(|id| !self.contains(**id)) {
             return Err(GraphError::UnknownNode(id.0));
         }
         let given: Vec<Repr> = of.iter().map(|id| self.ty(*id).repr).collect();
-        let wanted: &[Repr] = match function {
-            Concatenate { .. } | Join => &vec![Repr::Text; of.len().max(1 + usize::from(function == Join))],
-            Bytes | Characters | Word { .. } | Hash | Code | ToInteger(_) | Capitals | Reverse => &[Repr::Text],
-            Replace | RegexReplace { .. } | Translate => &[Repr::Text, Repr::Text, Repr::Text],
-            RegexCount { .. } => &[Repr::Text, Repr::Text, Repr::I64],
-            RegexPlace { .. } => &[Repr::Text, Repr::Text, Repr::I64, Repr::I64],
-            PadStart | PadEnd => &[Repr::Text, Repr::I64, Repr::Text],
-            SplitPart => &[Repr::Text, Repr::Text, Repr::I64],
-            OfCode | OfInteger { .. } | OfDate => &[Repr::I64],
-            Substring | Slice => &[Repr::Text, Repr::I64, Repr::I64],
-            Left | Right | Repeat => &[Repr::Text, Repr::I64],
-            Like
-            | LikeAnyCase
-            | StartsWith
-            | EndsWith
-            | Contains
-            | Position
-            | TrimStart
-            | TrimEnd
-            | TrimBoth
-            | Upper
-            | Lower
-            | RegexMatch { .. } => &[Repr::Text, Repr::Text],
-        };
-        if given != wanted {
+        let spec = function.spec();
+        if !spec.accepts(&given) {
             return Err(GraphError::Operands { operator: format!("{function:?}"), operands: given });
         }
-        let ty = match function {
-            Like | LikeAnyCase | StartsWith | EndsWith | Contains | RegexMatch { .. } => Ty::new(Repr::Bool),
-            Bytes | Characters | Position => Ty::new(Repr::I64).within(0, MAX_TEXT_BYTES.into()),
-            // There may be one more match after the last character.
-            RegexCount { .. } | RegexPlace { .. } => Ty::new(Repr::I64).within(0, i128::from(MAX_TEXT_BYTES) + 1),
-            Word { .. } | Hash => Ty::new(Repr::U64),
-            Code => Ty::new(Repr::I32).within(0, char::MAX as i128),
-            ToInteger(_) => Ty::new(Repr::I64),
-            _ => Ty::new(Repr::Text),
-        };
         let nullable = |of: &[NodeId]| of.iter().any(|id| self.ty(*id).nullable);
-        let ty = ty.nullable(match function {
-            Concatenate { strict: false } => false,
-            Join => nullable(&of[..1]),
-            ToInteger(overflow) => nullable(of) || overflow == Overflow::Null,
-            _ => nullable(of),
+        let ty = spec.gives.nullable(match spec.nulls {
+            Nulls::Strict => nullable(of),
+            Nulls::StrictOrUndefined => true,
+            Nulls::OfFirst => nullable(&of[..1]),
+            Nulls::Never => false,
         });
         Ok(self.push(Node::Text { function, of: of.to_vec() }, ty))
     }

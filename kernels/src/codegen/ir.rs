@@ -10,6 +10,7 @@
 //! Errors     are raised only for rows that reach a node: after earlier filters, in the CASE branch taken.
 
 pub use super::graph::*;
+pub use super::text_function::TextFunction;
 
 /// Register form of a value. [`lane`] chooses it, equally for the producer and the consumer of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

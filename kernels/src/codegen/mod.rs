@@ -19,6 +19,7 @@ mod prune;
 pub(crate) mod sink;
 pub(crate) mod slots;
 pub(crate) mod text;
+pub mod text_function;
 mod time;
 pub mod value;
 

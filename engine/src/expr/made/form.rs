@@ -1,19 +1,16 @@
 //! Values of a row and items of lists in one form: numbers unchanged, strings and nested values as codes into one
 //! dictionary, or as texts.
 
-use std::sync::Arc;
-
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
-use datafusion::physical_expr::PhysicalExpr;
 use millpond_kernels::codegen::ir::{NodeId, Repr, Ty};
 
-use crate::column::{DictionaryId, plain_repr, type_unsupported};
+use crate::column::{DictionaryId, plain_repr};
 use crate::error::reason::Reason;
 use crate::expr::cast::{same_representation, same_strings};
 use crate::expr::dictionary::{Dictionary, Lookup, LookupKind, StringPart};
 use crate::expr::list::{List, itself};
-use crate::expr::{Lowering, Value, unsupported};
+use crate::expr::{Lowered, Lowering, Refusal, Value, refusal};
 
 /// Values and items in one form: nodes, tables, and the dictionary of their codes.
 pub(super) type InOneForm = (Vec<NodeId>, Vec<Lookup>, Option<DictionaryId>);
@@ -21,21 +18,20 @@ pub(super) type InOneForm = (Vec<NodeId>, Vec<Lookup>, Option<DictionaryId>);
 /// Strings and nested values.
 pub(super) fn coded(
     lowering: &mut Lowering<'_>,
-    expr: &Arc<dyn PhysicalExpr>,
     item: &DataType,
     values: Vec<StringPart>,
     lists: &[List],
-) -> Result<InOneForm, Reason> {
+) -> Lowered<InOneForm> {
     let lookups = |kind: LookupKind, repr| {
         let lookup =
             |list: &List| Lookup { dictionary: list.items, kind: kind.clone(), ty: Ty::new(repr).nullable(true) };
         lists.iter().map(lookup).collect::<Vec<_>>()
     };
-    if let Some(nodes) = lowering.texts(expr, &values, item)? {
+    if let Some(nodes) = lowering.texts(&values, item)? {
         return Ok((nodes, lookups(LookupKind::Text, Repr::Text), None));
     }
     if lists.is_empty() {
-        let (nodes, id) = lowering.merged(expr, &values, item)?;
+        let (nodes, id) = lowering.merged(&values, item)?;
         return Ok((nodes, vec![], Some(id)));
     }
     let mut parts: Vec<DictionaryId> = lists.iter().map(|list| list.items).collect();
@@ -50,7 +46,7 @@ pub(super) fn coded(
                 parts.push(*id);
             }
             StringPart::Value(value) => {
-                return Err(unsupported(expr, &format!("it mixes {} and {item}", value.data_type)));
+                return Err(refusal(format!("it mixes {} and {item}", value.data_type)));
             }
         }
     }
@@ -65,7 +61,7 @@ pub(super) fn coded(
                 Some(code) => lowering.graph.integer(code as i128, Repr::U32),
                 None => lowering.graph.null(Repr::U32),
             },
-            StringPart::Value(value) => lowering.merged_code(expr, value, merged)?,
+            StringPart::Value(value) => lowering.merged_code(value, merged)?,
         });
     }
     Ok((nodes, lookups(LookupKind::Merge(merged), Repr::U32), Some(merged)))
@@ -74,23 +70,22 @@ pub(super) fn coded(
 /// Numbers, dates, times, booleans.
 pub(super) fn plain(
     lowering: &mut Lowering<'_>,
-    expr: &Arc<dyn PhysicalExpr>,
     item: &DataType,
     values: Vec<StringPart>,
     lists: &[List],
-) -> Result<InOneForm, Reason> {
-    let repr = plain_repr(item).ok_or_else(|| type_unsupported(&expr.to_string(), item))?;
+) -> Lowered<InOneForm> {
+    let repr = plain_repr(item).ok_or_else(|| Refusal::Type(item.clone()))?;
     let mut nodes = Vec::with_capacity(values.len());
     for value in values {
         nodes.push(match value {
             StringPart::Constant(value) if value.is_null() => lowering.graph.null(repr),
             StringPart::Constant(value) => {
-                let value = value.cast_to(item).map_err(|e| unsupported(expr, &e.strip_backtrace()))?;
-                lowering.literal(expr, &value)?.node
+                let value = value.cast_to(item).map_err(|e| refusal(e.strip_backtrace()))?;
+                lowering.literal(&value)?.node
             }
             StringPart::Value(value) if same_representation(&value.data_type, item) => value.node,
             StringPart::Value(value) => {
-                return Err(unsupported(expr, &format!("it mixes {} and {item}", value.data_type)));
+                return Err(refusal(format!("it mixes {} and {item}", value.data_type)));
             }
         });
     }

@@ -14,7 +14,7 @@
 //! Cost     `array_remove_n`, `array_replace_n` and the set functions scan a row's earlier items for each of its items.
 
 mod form;
-mod read;
+pub(super) mod read;
 
 use datafusion::arrow::datatypes::DataType;
 use millpond_kernels::codegen::ir::{

@@ -12,13 +12,14 @@ use millpond_kernels::codegen::ir::{Arithmetic, Comparison, Graph, GraphError, N
 
 use super::form::{coded, plain};
 use super::{ItemForm, Items, Listed, Made, Rule, is_list};
-use crate::column::{is_coded, is_nested, plain_repr, type_unsupported};
+use crate::column::{is_coded, is_nested, plain_repr};
 use crate::error::reason::Reason;
 use crate::expr::builtin::is_datafusions_scalar;
 use crate::expr::cast::same_strings;
 use crate::expr::dictionary::StringPart;
+use crate::expr::function::{Form, Row, row};
 use crate::expr::list::{List, item_type, number_of_item};
-use crate::expr::{Lowering, Scope, Value, refused, unsupported};
+use crate::expr::{Lowered, Lowering, Refusal, Scope, Value, refusal};
 
 /// Items that a function constructs in a row: their definition, their number, and whether there is a list.
 struct Part {
@@ -32,8 +33,6 @@ struct Part {
 struct Reader<'r, 'd> {
     lowering: &'r mut Lowering<'d>,
     scope: &'r Scope,
-    /// The whole expression, for reasons.
-    expr: &'r Arc<dyn PhysicalExpr>,
     /// Type of the items.
     item: DataType,
     values: Vec<StringPart>,
@@ -44,12 +43,63 @@ struct Reader<'r, 'd> {
     rule: Rule,
 }
 
+/// The items of a list that a function constructs, if it has this form.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::expr) struct Construct {
+    part: fn(&mut Reader<'_, '_>, &[Arc<dyn PhysicalExpr>]) -> Lowered<Option<Part>>,
+    /// Some of the items may be left out, by the reader's rule.
+    leaves_out: bool,
+}
+
+impl Construct {
+    const fn all(part: fn(&mut Reader<'_, '_>, &[Arc<dyn PhysicalExpr>]) -> Lowered<Option<Part>>) -> Form {
+        Form::Construct(Construct { part, leaves_out: false })
+    }
+
+    const fn some(part: fn(&mut Reader<'_, '_>, &[Arc<dyn PhysicalExpr>]) -> Lowered<Option<Part>>) -> Form {
+        Form::Construct(Construct { part, leaves_out: true })
+    }
+}
+
+const ANY: usize = usize::MAX;
+
+/// Functions that construct lists of several columns.
+pub(in crate::expr) const CONSTRUCTED: &[Row] = &[
+    Row::new("array_append", (2, 2), Construct::all(|reader, of| reader.with_one(&of[0], &of[1], false).map(Some))),
+    Row::new("array_concat", (2, ANY), Construct::all(|reader, of| reader.concatenated(of).map(Some))),
+    Row::new("array_except", (2, 2), Construct::some(|reader, of| reader.except(of).map(Some))),
+    Row::new("array_intersect", (2, 2), Construct::some(|reader, of| reader.intersect(of).map(Some))),
+    Row::new("array_positions", (2, 2), Construct::some(|reader, of| reader.positions(of).map(Some))),
+    Row::new("array_prepend", (2, 2), Construct::all(|reader, of| reader.with_one(&of[1], &of[0], true).map(Some))),
+    Row::new("array_remove", (2, 3), Construct::some(|reader, of| reader.without(of, false).map(Some))),
+    Row::new("array_remove_all", (2, 3), Construct::some(|reader, of| reader.without(of, true).map(Some))),
+    Row::new("array_remove_n", (2, 3), Construct::some(|reader, of| reader.without(of, false).map(Some))),
+    Row::new("array_repeat", (2, 2), Construct::all(|reader, of| reader.repeated(of).map(Some))),
+    Row::new("array_replace", (3, 4), Construct::all(|reader, of| reader.replaced(of, false).map(Some))),
+    Row::new("array_replace_all", (3, 4), Construct::all(|reader, of| reader.replaced(of, true).map(Some))),
+    Row::new("array_replace_n", (3, 4), Construct::all(|reader, of| reader.replaced(of, false).map(Some))),
+    Row::new("array_resize", (2, 3), Construct::all(|reader, of| reader.resized(&of[0], &of[1], of.get(2)).map(Some))),
+    Row::new(
+        "array_slice",
+        (3, 4),
+        Construct::all(|reader, of| reader.slice(&of[0], &of[1], &of[2], of.get(3)).map(Some)),
+    ),
+    Row::new("array_union", (2, 2), Construct::some(|reader, of| reader.union(of).map(Some))),
+    Row::new("generate_series", (1, 3), Construct::all(|reader, of| reader.series(of, true))),
+    Row::new("make_array", (1, ANY), Construct::all(|reader, of| reader.each(of).map(Some))),
+    Row::new("range", (1, 3), Construct::all(|reader, of| reader.series(of, false))),
+];
+
 impl Lowering<'_> {
     /// A list that a function constructs from several columns; `None` for other expressions.
     ///
     /// # Errors
     /// Why the function has no form over these columns.
     pub(crate) fn made(&mut self, expr: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Result<Option<Made>, Reason> {
+        self.read_made(expr, scope).map_err(|refusal| refusal.of(expr))
+    }
+
+    fn read_made(&mut self, expr: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Lowered<Option<Made>> {
         let data_type = self.type_of(expr, scope)?;
         let Some(mut item) = item_type(&data_type).cloned() else { return Ok(None) };
         let Some(of) = self.below_casts(expr, &item, scope)? else { return Ok(None) };
@@ -59,17 +109,17 @@ impl Lowering<'_> {
         };
         if let ("array_positions", [list, _]) = (call.fun().name(), call.args()) {
             let of = self.type_of(list, scope)?;
-            item = item_type(&of).cloned().ok_or_else(|| type_unsupported(&expr.to_string(), &of))?;
+            item = item_type(&of).cloned().ok_or_else(|| Refusal::Type(of.clone()))?;
         }
         let (values, numbers, lists, never_null) = (vec![], vec![], vec![], vec![]);
         let rule = Rule::All;
-        let mut reader = Reader { lowering: self, scope, expr, item, values, numbers, lists, never_null, rule };
-        let Some(part) = reader.filtered(call)? else { return Ok(None) };
+        let mut reader = Reader { lowering: self, scope, item, values, numbers, lists, never_null, rule };
+        let Some(part) = reader.call(call, true)? else { return Ok(None) };
         reader.finish(data_type, part).map(Some)
     }
 
     /// A constructed list that keeps all its items, for functions that read it in the same expression.
-    fn made_whole(&mut self, list: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Result<Option<Made>, Reason> {
+    fn made_whole(&mut self, list: &Arc<dyn PhysicalExpr>, scope: &Scope) -> Lowered<Option<Made>> {
         // A list in a dictionary is read from there.
         if self.lower(list, scope).is_ok() {
             return Ok(None);
@@ -80,31 +130,29 @@ impl Lowering<'_> {
     /// Number of items of a constructed list.
     pub(in crate::expr) fn length_of_made(
         &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
         list: &Arc<dyn PhysicalExpr>,
         scope: &Scope,
-    ) -> Result<Option<Value>, Reason> {
+    ) -> Lowered<Option<Value>> {
         let Some(made) = self.made_whole(list, scope)? else { return Ok(None) };
         let g = &mut self.graph;
         let mut length = || {
             let count = g.convert(made.count, Repr::U64, Overflow::Fail)?;
             made.present.map_or(Ok(count), |present| g.case(vec![(present, count)], None))
         };
-        let node = length().map_err(|e: GraphError| refused(expr, &e))?;
+        let node = length()?;
         Ok(Some(Value { node, data_type: DataType::UInt64, dictionary: None }))
     }
 
     /// An item of a constructed list; NULL outside the list.
     pub(in crate::expr) fn item_of_made(
         &mut self,
-        expr: &Arc<dyn PhysicalExpr>,
         (list, index): (&Arc<dyn PhysicalExpr>, &Arc<dyn PhysicalExpr>),
         scope: &Scope,
-    ) -> Result<Option<Value>, Reason> {
+    ) -> Lowered<Option<Value>> {
         let Some(made) = self.made_whole(list, scope)? else { return Ok(None) };
-        let index = self.whole_number(expr, index, scope)?;
+        let index = self.whole_number(index, scope)?;
         let large = matches!(made.data_type, DataType::LargeList(_));
-        let mut item = || {
+        let mut item = || -> Result<_, GraphError> {
             let g = &mut self.graph;
             let index = match made.present {
                 // A NULL list gives NULL for any index.
@@ -117,7 +165,7 @@ impl Lowering<'_> {
             let node = self.graph.case(vec![(inside, item.node)], None)?;
             Ok(Value { node, ..item })
         };
-        item().map(Some).map_err(|e: GraphError| refused(expr, &e))
+        Ok(Some(item()?))
     }
 
     /// The expression below casts to a list of such items, if its items have that type already, whatever its offsets;
@@ -127,7 +175,7 @@ impl Lowering<'_> {
         expr: &Arc<dyn PhysicalExpr>,
         item: &DataType,
         scope: &Scope,
-    ) -> Result<Option<Arc<dyn PhysicalExpr>>, Reason> {
+    ) -> Lowered<Option<Arc<dyn PhysicalExpr>>> {
         let mut of = Arc::clone(expr);
         while let Some(cast) = of.downcast_ref::<CastExpr>() {
             let own = self.type_of(cast.expr(), scope)?;
@@ -147,15 +195,15 @@ impl Lowering<'_> {
                 Arc::new(CastExpr::new(Arc::clone(value), item.clone(), options.clone())) as _
             };
             let whole = Arc::clone(cast.expr()).with_new_children(call.args().iter().map(each).collect());
-            return whole.map(Some).map_err(|e| unsupported(expr, &e.strip_backtrace()));
+            return whole.map(Some).map_err(|e| refusal(e.strip_backtrace()));
         }
         Ok(Some(of))
     }
 }
 
 impl Reader<'_, '_> {
-    fn graph<T>(&mut self, of: impl FnOnce(&mut Graph) -> Result<T, GraphError>) -> Result<T, Reason> {
-        of(&mut self.lowering.graph).map_err(|e| refused(self.expr, &e))
+    fn graph<T>(&mut self, of: impl FnOnce(&mut Graph) -> Result<T, GraphError>) -> Lowered<T> {
+        Ok(of(&mut self.lowering.graph)?)
     }
 
     fn number(&mut self, node: NodeId) -> usize {
@@ -168,7 +216,7 @@ impl Reader<'_, '_> {
     }
 
     /// A value of the row that is an item, or is compared with items.
-    fn value(&mut self, of: &Arc<dyn PhysicalExpr>) -> Result<usize, Reason> {
+    fn value(&mut self, of: &Arc<dyn PhysicalExpr>) -> Lowered<usize> {
         let part = match of.downcast_ref::<LiteralExpr>() {
             Some(literal) => StringPart::Constant(literal.value().clone()),
             None => match self.lowering.lower(of, self.scope)? {
@@ -181,7 +229,7 @@ impl Reader<'_, '_> {
     }
 
     /// Whether a value is not NULL; `None` if it never is NULL.
-    fn is_there(&mut self, value: usize) -> Result<Option<NodeId>, Reason> {
+    fn is_there(&mut self, value: usize) -> Lowered<Option<NodeId>> {
         match &self.values[value] {
             StringPart::Constant(value) if value.is_null() => Ok(Some(self.lowering.graph.boolean(false))),
             StringPart::Constant(_) => Ok(None),
@@ -192,7 +240,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    fn is_not_null(&mut self, node: NodeId) -> Result<Option<NodeId>, Reason> {
+    fn is_not_null(&mut self, node: NodeId) -> Lowered<Option<NodeId>> {
         if !self.lowering.graph.ty(node).nullable {
             return Ok(None);
         }
@@ -200,8 +248,8 @@ impl Reader<'_, '_> {
     }
 
     /// An Int64 of the row, with 0 for NULL, and whether it is not NULL.
-    fn whole(&mut self, of: &Arc<dyn PhysicalExpr>) -> Result<(NodeId, Option<NodeId>), Reason> {
-        let node = self.lowering.whole_number(self.expr, of, self.scope)?;
+    fn whole(&mut self, of: &Arc<dyn PhysicalExpr>) -> Lowered<(NodeId, Option<NodeId>)> {
+        let node = self.lowering.whole_number(of, self.scope)?;
         let present = self.is_not_null(node)?;
         let zero = self.constant(0);
         let node = match present {
@@ -211,7 +259,7 @@ impl Reader<'_, '_> {
         Ok((node, present))
     }
 
-    fn all(&mut self, of: &[Option<NodeId>]) -> Result<Option<NodeId>, Reason> {
+    fn all(&mut self, of: &[Option<NodeId>]) -> Lowered<Option<NodeId>> {
         let mut all = None;
         for one in of.iter().flatten() {
             all = Some(match all {
@@ -223,7 +271,7 @@ impl Reader<'_, '_> {
     }
 
     /// `number` if there is a list, otherwise 0.
-    fn where_present(&mut self, present: Option<NodeId>, number: NodeId) -> Result<NodeId, Reason> {
+    fn where_present(&mut self, present: Option<NodeId>, number: NodeId) -> Lowered<NodeId> {
         let zero = self.constant(0);
         match present {
             Some(present) => self.graph(|g| g.case(vec![(present, number)], Some(zero))),
@@ -232,10 +280,10 @@ impl Reader<'_, '_> {
     }
 
     /// A list in a dictionary.
-    fn listed(&mut self, of: &Arc<dyn PhysicalExpr>) -> Result<(Listed, Part), Reason> {
-        let list = self.lowering.list(self.expr, of, self.scope)?;
+    fn listed(&mut self, of: &Arc<dyn PhysicalExpr>) -> Lowered<(Listed, Part)> {
+        let list = self.lowering.list(of, self.scope)?;
         if list.item != self.item && !same_strings(&list.item, &self.item) {
-            return Err(unsupported(self.expr, &format!("it mixes items of type {} and {}", list.item, self.item)));
+            return Err(refusal(format!("it mixes items of type {} and {}", list.item, self.item)));
         }
         let (code, start, count) = (list.code, list.start, list.count);
         let present = self.is_not_null(code)?;
@@ -250,7 +298,7 @@ impl Reader<'_, '_> {
     }
 
     /// A list: in a dictionary, or constructed itself.
-    fn list(&mut self, of: &Arc<dyn PhysicalExpr>) -> Result<Part, Reason> {
+    fn list(&mut self, of: &Arc<dyn PhysicalExpr>) -> Lowered<Part> {
         let why = match self.listed(of) {
             Ok((_, part)) => return Ok(part),
             Err(why) => why,
@@ -258,75 +306,88 @@ impl Reader<'_, '_> {
         let Some(of) = self.lowering.below_casts(of, &self.item, self.scope)? else { return Err(why) };
         let call = of.downcast_ref::<ScalarFunctionExpr>().filter(|call| is_datafusions_scalar(call.fun()));
         match call {
-            Some(call) => self.call(call)?.ok_or(why),
+            Some(call) => self.call(call, false)?.ok_or(why),
             None => Err(why),
         }
     }
 
-    /// The items of a function that may leave some out.
-    fn filtered(&mut self, call: &ScalarFunctionExpr) -> Result<Option<Part>, Reason> {
-        let (name, args) = (call.fun().name(), call.args());
-        let (rule, part) = match (name, args) {
-            ("array_remove" | "array_remove_all" | "array_remove_n", [list, value, most @ ..]) => {
-                let (of, part) = self.listed(list)?;
-                let value = self.sought(value)?;
-                let (most, known) = self.most(name.ends_with("_all"), most.first())?;
-                let is_value = self.is_there(value)?;
-                let present = self.all(&[part.present, known, is_value])?;
-                (Rule::Without { of, value, most }, Part { present, ..part })
+    /// The items of a function; `leaves_out` allows functions that may leave some out.
+    fn call(&mut self, call: &ScalarFunctionExpr, leaves_out: bool) -> Lowered<Option<Part>> {
+        match row(call.fun().name(), call.args().len()).map(|row| row.form) {
+            Some(Form::Construct(construct)) if leaves_out || !construct.leaves_out => {
+                (construct.part)(self, call.args())
             }
-            ("array_positions", [list, value]) => {
-                let (of, part) = self.listed(list)?;
-                (Rule::Positions { of, value: self.sought_or_null(value)? }, part)
-            }
-            ("array_union" | "array_except" | "array_intersect", [a, b]) => self.set(name, a, b)?,
-            _ => return self.call(call),
-        };
-        self.rule = rule;
-        let count = self.where_present(part.present, part.count)?;
-        Ok(Some(Part { count, ..part }))
+            _ => Ok(None),
+        }
     }
 
-    /// For functions of two sets: the items, and the rule for those that stay.
-    fn set(
-        &mut self,
-        name: &str,
-        a: &Arc<dyn PhysicalExpr>,
-        b: &Arc<dyn PhysicalExpr>,
-    ) -> Result<(Rule, Part), Reason> {
+    /// Items of which a rule leaves out some.
+    fn ruled(&mut self, rule: Rule, part: Part) -> Lowered<Part> {
+        self.rule = rule;
+        let count = self.where_present(part.present, part.count)?;
+        Ok(Part { count, ..part })
+    }
+
+    /// `array_remove(list, value[, most])`, and with `all` `array_remove_all`.
+    fn without(&mut self, of: &[Arc<dyn PhysicalExpr>], all: bool) -> Lowered<Part> {
+        let (list, part) = self.listed(&of[0])?;
+        let value = self.sought(&of[1])?;
+        let (most, known) = self.most(all, of.get(2))?;
+        let is_value = self.is_there(value)?;
+        let present = self.all(&[part.present, known, is_value])?;
+        self.ruled(Rule::Without { of: list, value, most }, Part { present, ..part })
+    }
+
+    fn positions(&mut self, of: &[Arc<dyn PhysicalExpr>]) -> Lowered<Part> {
+        let (list, part) = self.listed(&of[0])?;
+        let value = self.sought_or_null(&of[1])?;
+        self.ruled(Rule::Positions { of: list, value }, part)
+    }
+
+    fn union(&mut self, of: &[Arc<dyn PhysicalExpr>]) -> Lowered<Part> {
+        let [(a, of_a), (b, of_b)] = self.sets(of)?;
+        let present = of_a.present;
+        let count = self.graph(|g| g.arithmetic(Arithmetic::Add, of_a.count, of_b.count, Overflow::Wrap))?;
+        let items = Items::Chain(vec![(Items::Of(a), a.count), (Items::Of(b), b.count)]);
+        self.ruled(Rule::Union([a, b]), Part { items, present, count })
+    }
+
+    fn except(&mut self, of: &[Arc<dyn PhysicalExpr>]) -> Lowered<Part> {
+        let [(a, of_a), (b, _)] = self.sets(of)?;
+        self.ruled(Rule::Except([a, b]), of_a)
+    }
+
+    /// Items of the longer list, in its order; of the first if both have equally many.
+    fn intersect(&mut self, of: &[Arc<dyn PhysicalExpr>]) -> Lowered<Part> {
+        let [(a, of_a), (b, of_b)] = self.sets(of)?;
+        let present = of_a.present;
+        let first = self.graph(|g| g.compare(Comparison::GreaterEqual, of_a.count, of_b.count))?;
+        let count = self.graph(|g| g.case(vec![(first, of_a.count)], Some(of_b.count)))?;
+        let (first, lists) = (self.number(first), [a, b]);
+        self.ruled(Rule::Intersect { first, lists }, Part { items: Items::Either { first, lists }, present, count })
+    }
+
+    /// Two lists that are read as sets; each is there if both are.
+    fn sets(&mut self, of: &[Arc<dyn PhysicalExpr>]) -> Lowered<[(Listed, Part); 2]> {
         if plain_repr(&self.item).is_some_and(Repr::is_float) {
-            return Err(unsupported(self.expr, "the zeros of floats are one value here, and two on the device"));
+            return Err(refusal("the zeros of floats are one value here, and two on the device"));
         }
-        let ((a, of_a), (b, of_b)) = (self.listed(a)?, self.listed(b)?);
+        let ((a, of_a), (b, of_b)) = (self.listed(&of[0])?, self.listed(&of[1])?);
         let present = self.all(&[of_a.present, of_b.present])?;
-        Ok(match name {
-            "array_union" => {
-                let count = self.graph(|g| g.arithmetic(Arithmetic::Add, of_a.count, of_b.count, Overflow::Wrap))?;
-                let items = Items::Chain(vec![(Items::Of(a), a.count), (Items::Of(b), b.count)]);
-                (Rule::Union([a, b]), Part { items, present, count })
-            }
-            "array_except" => (Rule::Except([a, b]), Part { present, ..of_a }),
-            // Items of the longer list, in its order; of the first if both have equally many.
-            _ => {
-                let first = self.graph(|g| g.compare(Comparison::GreaterEqual, of_a.count, of_b.count))?;
-                let count = self.graph(|g| g.case(vec![(first, of_a.count)], Some(of_b.count)))?;
-                let (first, lists) = (self.number(first), [a, b]);
-                (Rule::Intersect { first, lists }, Part { items: Items::Either { first, lists }, present, count })
-            }
-        })
+        Ok([(a, Part { present, ..of_a }), (b, Part { present, ..of_b })])
     }
 
     /// A value to search for among items.
-    fn sought(&mut self, of: &Arc<dyn PhysicalExpr>) -> Result<usize, Reason> {
+    fn sought(&mut self, of: &Arc<dyn PhysicalExpr>) -> Lowered<usize> {
         if is_nested(&self.item) && !is_list(&self.item) {
-            return Err(unsupported(self.expr, "DataFusion compares no structures and maps here"));
+            return Err(refusal("DataFusion compares no structures and maps here"));
         }
         self.value(of)
     }
 
     /// Like [`sought`](Self::sought), for functions that search for NULL. For a NULL list DataFusion searches for the
     /// contents below it: an error, so that the CPU decides.
-    fn sought_or_null(&mut self, of: &Arc<dyn PhysicalExpr>) -> Result<usize, Reason> {
+    fn sought_or_null(&mut self, of: &Arc<dyn PhysicalExpr>) -> Lowered<usize> {
         let value = self.sought(of)?;
         if is_list(&self.item) {
             self.never_null.push(value);
@@ -336,11 +397,7 @@ impl Reader<'_, '_> {
 
     /// Maximum number of items that a function removes or replaces: all, its argument, or one; and whether the argument
     /// is not NULL.
-    fn most(
-        &mut self,
-        all: bool,
-        most: Option<&Arc<dyn PhysicalExpr>>,
-    ) -> Result<(Option<usize>, Option<NodeId>), Reason> {
+    fn most(&mut self, all: bool, most: Option<&Arc<dyn PhysicalExpr>>) -> Lowered<(Option<usize>, Option<NodeId>)> {
         let (node, known) = match (all, most) {
             (true, _) => return Ok((None, None)),
             (false, Some(most)) => self.whole(most)?,
@@ -349,53 +406,38 @@ impl Reader<'_, '_> {
         Ok((Some(self.number(node)), known))
     }
 
-    /// The items of a function that keeps all of them.
-    fn call(&mut self, call: &ScalarFunctionExpr) -> Result<Option<Part>, Reason> {
-        let (name, args) = (call.fun().name(), call.args());
-        Ok(Some(match (name, args) {
-            ("make_array", [_, ..]) => {
-                let values = args.iter().map(|of| self.value(of)).collect::<Result<Vec<_>, Reason>>()?;
-                let count = self.constant(values.len() as i128);
-                Part { items: Items::Each(values), present: None, count }
-            }
-            ("array_append", [list, value]) => self.with_one(list, value, false)?,
-            ("array_prepend", [value, list]) => self.with_one(list, value, true)?,
-            ("array_concat", [_, _, ..]) => self.concatenated(args)?,
-            ("array_slice", [list, from, to, step @ ..]) => self.slice(list, from, to, step.first())?,
-            ("array_resize", [list, count, filler @ ..]) => self.resized(list, count, filler.first())?,
-            ("array_repeat", [value, count]) => {
-                let value = self.value(value)?;
-                let (count, present) = self.whole(count)?;
-                let zero = self.constant(0);
-                let count = self.graph(|g| g.extreme(&[count, zero], false))?;
-                Part { items: Items::Same(value), present, count }
-            }
-            ("range" | "generate_series", [_, ..]) if self.item == DataType::Int64 => {
-                self.series(args, name == "generate_series")?
-            }
-            ("array_replace" | "array_replace_n" | "array_replace_all", [list, from, to, most @ ..]) => {
-                let (of, part) = self.listed(list)?;
-                let (from, to) = (self.sought_or_null(from)?, self.value(to)?);
-                let (most, known) = self.most(name.ends_with("_all"), most.first())?;
-                let present = self.all(&[part.present, known])?;
-                let count = self.where_present(present, part.count)?;
-                Part { items: Items::Replaced { of, from, to, most }, present, count }
-            }
-            _ => return Ok(None),
-        }))
+    /// `make_array`.
+    fn each(&mut self, of: &[Arc<dyn PhysicalExpr>]) -> Lowered<Part> {
+        let values = of.iter().map(|of| self.value(of)).collect::<Lowered<Vec<_>>>()?;
+        let count = self.constant(values.len() as i128);
+        Ok(Part { items: Items::Each(values), present: None, count })
+    }
+
+    /// `array_repeat(value, count)`.
+    fn repeated(&mut self, of: &[Arc<dyn PhysicalExpr>]) -> Lowered<Part> {
+        let value = self.value(&of[0])?;
+        let (count, present) = self.whole(&of[1])?;
+        let zero = self.constant(0);
+        let count = self.graph(|g| g.extreme(&[count, zero], false))?;
+        Ok(Part { items: Items::Same(value), present, count })
+    }
+
+    /// `array_replace(list, from, to[, most])`, and with `all` `array_replace_all`.
+    fn replaced(&mut self, of: &[Arc<dyn PhysicalExpr>], all: bool) -> Lowered<Part> {
+        let (list, part) = self.listed(&of[0])?;
+        let (from, to) = (self.sought_or_null(&of[1])?, self.value(&of[2])?);
+        let (most, known) = self.most(all, of.get(3))?;
+        let present = self.all(&[part.present, known])?;
+        let count = self.where_present(present, part.count)?;
+        Ok(Part { items: Items::Replaced { of: list, from, to, most }, present, count })
     }
 
     /// A list with one more item, even if the list is NULL.
-    fn with_one(
-        &mut self,
-        list: &Arc<dyn PhysicalExpr>,
-        value: &Arc<dyn PhysicalExpr>,
-        before: bool,
-    ) -> Result<Part, Reason> {
+    fn with_one(&mut self, list: &Arc<dyn PhysicalExpr>, value: &Arc<dyn PhysicalExpr>, before: bool) -> Lowered<Part> {
         let part = self.list(list)?;
         if part.present.is_some() && self.has_fixed_size(list)? {
             let why = "DataFusion appends to what lies below a NULL, which a list of a fixed size has";
-            return Err(unsupported(self.expr, why));
+            return Err(refusal(why));
         }
         let one = self.constant(1);
         let (of_list, of_one) = (self.number(part.count), self.number(one));
@@ -409,7 +451,7 @@ impl Reader<'_, '_> {
     }
 
     /// True for a list of a fixed size, below any casts.
-    fn has_fixed_size(&self, list: &Arc<dyn PhysicalExpr>) -> Result<bool, Reason> {
+    fn has_fixed_size(&self, list: &Arc<dyn PhysicalExpr>) -> Lowered<bool> {
         let mut of = list;
         while let Some(cast) = of.downcast_ref::<CastExpr>() {
             of = cast.expr();
@@ -418,7 +460,7 @@ impl Reader<'_, '_> {
     }
 
     /// Concatenated lists; NULL if all are NULL.
-    fn concatenated(&mut self, lists: &[Arc<dyn PhysicalExpr>]) -> Result<Part, Reason> {
+    fn concatenated(&mut self, lists: &[Arc<dyn PhysicalExpr>]) -> Lowered<Part> {
         let (mut parts, mut all, mut count) = (vec![], vec![], None);
         for list in lists {
             let part = self.list(list)?;
@@ -436,12 +478,12 @@ impl Reader<'_, '_> {
                 _ => None,
             };
         }
-        let count = count.ok_or_else(|| unsupported(self.expr, "it concatenates nothing"))?;
+        let count = count.ok_or_else(|| refusal("it concatenates nothing"))?;
         Ok(Part { items: Items::Chain(parts), present, count })
     }
 
     /// An index or a step, which must fit into the offsets of the list if it is used.
-    fn fitting(&mut self, node: NodeId, used: NodeId, otherwise: i128) -> Result<NodeId, Reason> {
+    fn fitting(&mut self, node: NodeId, used: NodeId, otherwise: i128) -> Lowered<NodeId> {
         let otherwise = self.constant(otherwise);
         self.graph(|g| {
             let node = g.case(vec![(used, node)], Some(otherwise))?;
@@ -457,7 +499,7 @@ impl Reader<'_, '_> {
         from: &Arc<dyn PhysicalExpr>,
         to: &Arc<dyn PhysicalExpr>,
         step: Option<&Arc<dyn PhysicalExpr>>,
-    ) -> Result<Part, Reason> {
+    ) -> Lowered<Part> {
         let of = self.list(list)?;
         let ((from, some), (to, other)) = (self.whole(from)?, self.whole(to)?);
         let step = step.map(|step| self.whole(step)).transpose()?;
@@ -522,7 +564,7 @@ impl Reader<'_, '_> {
         list: &Arc<dyn PhysicalExpr>,
         count: &Arc<dyn PhysicalExpr>,
         filler: Option<&Arc<dyn PhysicalExpr>>,
-    ) -> Result<Part, Reason> {
+    ) -> Lowered<Part> {
         let of = self.list(list)?;
         let (count, known) = self.whole(count)?;
         let present = self.all(&[of.present, known])?;
@@ -544,13 +586,16 @@ impl Reader<'_, '_> {
     }
 
     /// Integers from one to another; the last is `included` or not.
-    fn series(&mut self, args: &[Arc<dyn PhysicalExpr>], included: bool) -> Result<Part, Reason> {
+    fn series(&mut self, args: &[Arc<dyn PhysicalExpr>], included: bool) -> Lowered<Option<Part>> {
+        if self.item != DataType::Int64 {
+            return Ok(None);
+        }
         let (zero, one) = (self.constant(0), self.constant(1));
         let ((first, a), (stop, b), (step, c)) = match args {
             [stop] => ((zero, None), self.whole(stop)?, (one, None)),
             [first, stop] => (self.whole(first)?, self.whole(stop)?, (one, None)),
             [first, stop, step] => (self.whole(first)?, self.whole(stop)?, self.whole(step)?),
-            _ => return Err(unsupported(self.expr, "it has one to three arguments")),
+            _ => return Err(refusal("it has one to three arguments")),
         };
         let present = self.all(&[a, b, c])?;
         let step = match present {
@@ -579,20 +624,20 @@ impl Reader<'_, '_> {
         })?;
         let count = self.where_present(present, count)?;
         let items = Items::Series { first: self.number(first), step: self.number(step) };
-        Ok(Part { items, present, count })
+        Ok(Some(Part { items, present, count }))
     }
 
     /// Converts values and items to one form, and builds the list.
-    fn finish(self, data_type: DataType, part: Part) -> Result<Made, Reason> {
-        let Self { lowering, scope: _, expr, item, values, numbers, lists, never_null, rule } = self;
+    fn finish(self, data_type: DataType, part: Part) -> Lowered<Made> {
+        let Self { lowering, scope: _, item, values, numbers, lists, never_null, rule } = self;
         let (mut values, tables, dictionary) = match is_coded(&item) {
-            true => coded(lowering, expr, &item, values, &lists)?,
-            false => plain(lowering, expr, &item, values, &lists)?,
+            true => coded(lowering, &item, values, &lists)?,
+            false => plain(lowering, &item, values, &lists)?,
         };
         for value in never_null {
             let g = &mut lowering.graph;
-            let is_there = g.test(Test::IsNotNull, values[value]).map_err(|e| refused(expr, &e))?;
-            values[value] = g.require(values[value], is_there, Overflow::Fail).map_err(|e| refused(expr, &e))?;
+            let is_there = g.test(Test::IsNotNull, values[value])?;
+            values[value] = g.require(values[value], is_there, Overflow::Fail)?;
         }
         let form = ItemForm { data_type: item, dictionary };
         let Part { items, present, count } = part;

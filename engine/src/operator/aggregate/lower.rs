@@ -234,16 +234,14 @@ pub fn variant(lowering: &mut Lowering<'_>, of: &Aggregation) -> NodeId {
     lowering.slot(Ty::new(Repr::U32).within(0, of.variants.len() as i128 - 1), Literal::Variant)
 }
 
-impl Lowering<'_> {
-    /// A number of the current row that is greater than those of all earlier rows (`U64`).
-    fn arrival(&mut self) -> Result<NodeId, GraphError> {
-        let extent = self.slot(Ty::new(Repr::U64).within(0, u32::MAX.into()), Literal::Extent);
-        let row = self.graph.source_row();
-        let row = self.graph.convert(row, Repr::U64, Overflow::Wrap)?;
-        let rows = self.graph.integer(1 << 32, Repr::U64);
-        let before = self.graph.arithmetic(Arithmetic::Multiply, extent, rows, Overflow::Wrap)?;
-        self.graph.arithmetic(Arithmetic::Add, before, row, Overflow::Wrap)
-    }
+/// A number of the current row that is greater than those of all earlier rows (`U64`).
+fn arrival(lowering: &mut Lowering<'_>) -> Result<NodeId, GraphError> {
+    let extent = lowering.slot(Ty::new(Repr::U64).within(0, u32::MAX.into()), Literal::Extent);
+    let row = lowering.graph.source_row();
+    let row = lowering.graph.convert(row, Repr::U64, Overflow::Wrap)?;
+    let rows = lowering.graph.integer(1 << 32, Repr::U64);
+    let before = lowering.graph.arithmetic(Arithmetic::Multiply, extent, rows, Overflow::Wrap)?;
+    lowering.graph.arithmetic(Arithmetic::Add, before, row, Overflow::Wrap)
 }
 
 /// Whether the current row's variant is one of these.
@@ -340,7 +338,7 @@ fn one(
             return Err(unsupported(function, "it has no device form over structures, maps and lists of nested items"));
         }
         // The least string or list has the least rank.
-        let rank = lowering.kept_rank(argument, &value, id)?;
+        let rank = lowering.kept_rank(&value, id).map_err(|refusal| refusal.of(argument))?;
         let sorted_type = value.data_type.clone();
         let sorted = lowering.dictionaries.add(Dictionary::Sorted { of: id, data_type: value.data_type });
         let aggregate = match name {
@@ -502,7 +500,7 @@ fn first(
         order.push(OrderKey { node, descending, nulls_first });
     }
     if order.is_empty() {
-        let node = lowering.arrival().map_err(|e| unsupported(function, e.to_string()))?;
+        let node = arrival(lowering).map_err(|e| unsupported(function, e.to_string()))?;
         order.push(OrderKey { node, descending: last, nulls_first: false });
     }
     let value = lowering.lower(argument, scope)?;

@@ -209,7 +209,7 @@ impl Column {
         between: &str,
         filter: Option<NodeId>,
     ) -> Result<Self, Reason> {
-        let text = lowering.as_text(argument, value)?;
+        let text = lowering.as_text(value).map_err(|refusal| refusal.of(argument))?;
         let mut node = behind(lowering, scope, (argument, text), between)?;
         if let Some(filter) = filter {
             node = lowering.graph.case(vec![(filter, node)], None).map_err(|e| refused(argument, &e))?;
@@ -231,7 +231,7 @@ pub(crate) fn behind(
     }
     let between: Arc<dyn PhysicalExpr> = Arc::new(Literal::new(ScalarValue::from(between)));
     let between_value = lowering.lower(&between, scope)?;
-    let between = lowering.as_text(&between, &between_value)?;
+    let between = lowering.as_text(&between_value).map_err(|refusal| refusal.of(&between))?;
     let both = lowering.graph.text(TextFunction::Concatenate { strict: true }, &[between, text]);
     both.map_err(|e| refused(argument, &e))
 }

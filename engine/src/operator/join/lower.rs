@@ -21,7 +21,9 @@ use crate::error::failure::Failure;
 use crate::error::reason::Reason;
 use crate::expr::{Dictionaries, LookupTable, Lowering, Scope, Value};
 use crate::operator::join::cut::{MatchCut, cross};
-use crate::operator::join::probe::{self, Asked};
+use crate::operator::join::probe::{
+    self, Asked, build_row_marked, in_slice, join_in_place, joined, listed_row, matches, residual, to_mark,
+};
 use crate::operator::join::run::{BuildRun, MarkRun};
 use crate::operator::join::{DeviceJoinExec, JoinColumn, JoinKind};
 use crate::program::build_side::{BuildForm, KeyForm};
@@ -45,19 +47,19 @@ impl Stage for Probe {
         if let Some(slice) = segment.input.slice(build) {
             segment.with_filters(|lowering, scope, filters| {
                 let keys = probe::keys(lowering, scope, join, &form.keys, false)?;
-                filters.push(lowering.in_slice(&keys, slice)?);
+                filters.push(in_slice(lowering, &keys, slice)?);
                 Ok(())
             })?;
         }
         match (probe::stays_in_place(join, &form), join.kind().is_about_build_rows()) {
             (true, true) => {
                 let row =
-                    segment.with_filters(|lowering, scope, filters| lowering.to_mark(scope, join, &form, filters))?;
+                    segment.with_filters(|lowering, scope, filters| to_mark(lowering, scope, join, &form, filters))?;
                 segment.build_row = Some(row);
             }
             (true, false) => {
                 (segment.scope, segment.marked_row) = segment
-                    .with_filters(|lowering, scope, filters| lowering.join_in_place(scope, join, &form, filters))?;
+                    .with_filters(|lowering, scope, filters| join_in_place(lowering, scope, join, &form, filters))?;
             }
             (false, _) => {
                 let mut build_row = None;
@@ -139,7 +141,7 @@ impl Sink for BuildSink {
         if let (Some(slice), Some(forms)) = (input.slice(segment.index), input.own_keys) {
             segment.with_filters(|lowering, scope, filters| {
                 let keys = probe::keys(lowering, scope, &self.0, forms, true)?;
-                filters.push(lowering.in_slice(&keys, slice)?);
+                filters.push(in_slice(lowering, &keys, slice)?);
                 Ok(())
             })?;
         }
@@ -240,7 +242,7 @@ fn rows_with_matches(
 ) -> Result<(Vec<ColumnInfo>, Vec<NodeId>), Reason> {
     let kind = join.kind();
     let e = |e| refused(&e);
-    let matches = open.lowering.matches(scope, join, build)?;
+    let matches = matches(&mut open.lowering, scope, join, build)?;
     let list = open.lowering.graph.present(matches.list);
     let count = open.lowering.graph.match_count(list).map_err(e)?;
     let needs_match =
@@ -348,11 +350,11 @@ fn behind(
             }
             _ => {}
         }
-        return Ok((next.lowering.joined(&before, join, build, None, Some(has_pair))?, None));
+        return Ok((joined(&mut next.lowering, &before, join, build, None, Some(has_pair))?, None));
     }
     let start = own.column(starts)?.node;
-    let row = next.lowering.listed_row(start, build)?;
-    if let Some(holds) = next.lowering.residual(&before, join, build, row)? {
+    let row = listed_row(&mut next.lowering, start, build)?;
+    if let Some(holds) = residual(&mut next.lowering, &before, join, build, row)? {
         let g = &mut next.lowering.graph;
         let filter = match keeps_unmatched(kind) {
             true => {
@@ -364,7 +366,7 @@ fn behind(
         };
         next.filters.push(filter);
     }
-    Ok((next.lowering.joined(&before, join, build, Some(row), None)?, Some(row)))
+    Ok((joined(&mut next.lowering, &before, join, build, Some(row), None)?, Some(row)))
 }
 
 /// A piece over the pairs that satisfy the residual condition. It marks the row that `row` returns for the number of
@@ -380,8 +382,8 @@ fn over_pairs<'d>(
     let mut over = PieceBuilder::new(columns, false, true, dictionaries);
     let own = over.lowering.scope();
     let before = first_columns(&own, width);
-    let build_row = over.lowering.listed_row(own.column(width)?.node, build)?;
-    over.filters.extend(over.lowering.residual(&before, join, build, build_row)?);
+    let build_row = listed_row(&mut over.lowering, own.column(width)?.node, build)?;
+    over.filters.extend(residual(&mut over.lowering, &before, join, build, build_row)?);
     let marked = row(&mut over.lowering, build_row)?;
     Ok(over.close(SinkSpec::Mark { row: marked }))
 }
@@ -418,7 +420,7 @@ fn marked_rows(
     join: &DeviceJoinExec,
     form: &BuildForm,
 ) -> Result<Scope, Reason> {
-    let found = open.lowering.build_row_marked(rows, join, form)?;
+    let found = build_row_marked(&mut open.lowering, rows, join, form)?;
     match join.kind() {
         JoinKind::BuildSemi => open.filters.push(found),
         JoinKind::BuildAnti => {
@@ -515,7 +517,7 @@ pub fn judge_join(
     let form = planned_build(0, join, build, &mut open.lowering, &scope)?;
     let scope = if join.kind().is_about_build_rows() {
         if probe::stays_in_place(join, &form) {
-            open.lowering.to_mark(&scope, join, &form, &mut open.filters)?;
+            to_mark(&mut open.lowering, &scope, join, &form, &mut open.filters)?;
         } else {
             cut(open, &scope, join, &form)?;
         }
@@ -523,7 +525,7 @@ pub fn judge_join(
         let rows = open.lowering.scope();
         marked_rows(&mut open, &rows, join, &form)?
     } else if probe::stays_in_place(join, &form) {
-        open.lowering.join_in_place(&scope, join, &form, &mut open.filters)?.0
+        join_in_place(&mut open.lowering, &scope, join, &form, &mut open.filters)?.0
     } else {
         let (_, next, scope, _) = cut(open, &scope, join, &form)?;
         open = next;

@@ -81,7 +81,7 @@ pub fn key_forms(
                 let mut building = Lowering::new(build, lowering.dictionaries);
                 let own = building.scope();
                 let built = building.lower(of_build, &own)?;
-                let node = building.as_text(of_build, &built)?;
+                let node = building.as_text(&built).map_err(|refusal| refusal.of(of_build))?;
                 ty = building.graph.ty(node);
             }
             (Some(a), Some(b)) if a == b => {}
@@ -123,257 +123,258 @@ pub fn keys(
         let expr: &Arc<dyn PhysicalExpr> = if build { of_build } else { of_probe };
         let value = lowering.lower(expr, scope)?;
         nodes.push(match form.merged {
-            Some(merged) => lowering.merged_code(expr, &value, merged)?,
-            None if form.text => lowering.as_text(expr, &value)?,
+            Some(merged) => lowering.merged_code(&value, merged).map_err(|refusal| refusal.of(expr))?,
+            None if form.text => lowering.as_text(&value).map_err(|refusal| refusal.of(expr))?,
             None => value.node,
         });
     }
     Ok(nodes)
 }
 
-impl Lowering<'_> {
-    /// Whether the current row, with these keys, is in a slice. NULL counts as a value like any other.
-    pub fn in_slice(&mut self, keys: &[NodeId], slice: KeySlice) -> Result<NodeId, Reason> {
-        let e = |e| graph_refused(&e);
-        let mut sum = self.graph.integer(0, Repr::U64);
-        for (key, at) in keys.iter().zip(0..) {
-            let ty = self.graph.ty(*key);
-            let number = match ty.repr {
-                Repr::F32 | Repr::F64 | Repr::Text => continue,
-                Repr::Bool => {
-                    let number = self.graph.convert(*key, Repr::U8, Overflow::Wrap).map_err(e)?;
-                    self.graph.convert(number, Repr::U64, Overflow::Wrap).map_err(e)?
-                }
-                _ => self.graph.convert(*key, Repr::U64, Overflow::Wrap).map_err(e)?,
-            };
-            let number = match ty.nullable {
-                true => {
-                    let present = self.graph.test(Test::IsNotNull, number).map_err(e)?;
-                    let zero = self.graph.integer(0, Repr::U64);
-                    self.graph.case(vec![(present, number)], Some(zero)).map_err(e)?
-                }
-                false => number,
-            };
-            // Fibonacci hashing, with another odd factor for each key.
-            let factor = self.graph.integer(0x9e37_79b9_7f4a_7c15 + 2 * at, Repr::U64);
-            let product = self.graph.arithmetic(Arithmetic::Multiply, number, factor, Overflow::Wrap).map_err(e)?;
-            sum = self.graph.arithmetic(Arithmetic::Add, sum, product, Overflow::Wrap).map_err(e)?;
-        }
-        let shift = self.graph.integer(40, Repr::U64);
-        let high = self.graph.bitwise(Bitwise::ShiftRight, sum, shift).map_err(e)?;
-        let small = Ty::new(Repr::U64).within(0, 0xffff);
-        let mask = self.slot(small, Literal::Int(i128::from(slice.parts) - 1));
-        let index = self.slot(small.within(0, 0x7fff), Literal::Int(i128::from(slice.index)));
-        let part = self.graph.bitwise(Bitwise::And, high, mask).map_err(e)?;
-        self.graph.compare(Comparison::Equal, part, index).map_err(e)
-    }
-
-    /// Looks up the keys of the current row.
-    pub fn matches(&mut self, scope: &Scope, join: &DeviceJoinExec, build: &BuildForm) -> Result<Matches, Reason> {
-        let keys = keys(self, scope, join, &build.keys, false)?;
-        let table = self.join_table(build);
-        let list = self.graph.probe(table, &build.table, &keys).map_err(|e| graph_refused(&e))?;
-        let found = self.graph.test(Test::IsNotNull, list).map_err(|e| graph_refused(&e))?;
-        Ok(Matches { list, found })
-    }
-
-    /// The number of the build row of a row with one match; NULL if it has none.
-    pub fn build_row(&mut self, matches: Matches) -> Result<NodeId, Reason> {
-        self.graph.match_start(matches.list).map_err(|e| graph_refused(&e))
-    }
-
-    /// The number of the build row of an expanded row, whose matches begin at `start`.
-    pub fn listed_row(&mut self, start: NodeId, build: &BuildForm) -> Result<NodeId, Reason> {
-        let ordinal = self.graph.ordinal();
-        let place = self.graph.arithmetic(Arithmetic::Add, start, ordinal, Overflow::Wrap);
-        let place = place.map_err(|e| graph_refused(&e))?;
-        if !build.table.lists {
-            return Ok(place);
-        }
-        let table = self.lookup_table(LookupTable::Matches { build: build.build });
-        self.graph.lookup(place, table, Ty::new(Repr::U32)).map_err(|e| graph_refused(&e))
-    }
-
-    /// Column `index` of the build side, in row `row`.
-    fn build_value(&mut self, build: &BuildForm, index: usize, row: NodeId) -> Result<Value, Reason> {
-        let missing = || Reason::ExprUnsupported { expr: format!("column {index}"), why: "it is not there".into() };
-        let column = build.columns.get(index).ok_or_else(missing)?;
-        let ty = column.ty()?;
-        let table = self.lookup_table(LookupTable::BuildColumn { build: build.build, column: index, ty });
-        let node = self.graph.lookup(row, table, ty).map_err(|e| graph_refused(&e))?;
-        Ok(Value { node, data_type: column.data_type.clone(), dictionary: column.form.dictionary() })
-    }
-
-    /// A column of either side: `scope` is the probe side's row, `row` the build side's.
-    fn join_value(
-        &mut self,
-        scope: &Scope,
-        build: &BuildForm,
-        column: JoinColumn,
-        row: Option<NodeId>,
-        mark: Option<NodeId>,
-    ) -> Result<Value, Reason> {
-        match (column, row, mark) {
-            (JoinColumn::Probe(index), ..) => scope.column(index),
-            (JoinColumn::Build(index), Some(row), _) => self.build_value(build, index, row),
-            (JoinColumn::Mark, _, Some(node)) => Ok(Value { node, data_type: DataType::Boolean, dictionary: None }),
-            _ => Err(Reason::ExprUnsupported { expr: format!("{column:?}"), why: "this join has none".into() }),
-        }
-    }
-
-    /// The join's condition on a pair of rows, if it has one: true, false or NULL.
-    pub fn residual(
-        &mut self,
-        scope: &Scope,
-        join: &DeviceJoinExec,
-        build: &BuildForm,
-        row: NodeId,
-    ) -> Result<Option<NodeId>, Reason> {
-        let Some(residual) = join.residual() else { return Ok(None) };
-        let mut values = Vec::with_capacity(residual.columns.len());
-        for (column, field) in residual.columns.iter().zip(residual.schema.fields()) {
-            let value = self.join_value(scope, build, *column, Some(row), None);
-            values.push((field.name().clone(), value, field.data_type().clone()));
-        }
-        let pair = Scope::new(values);
-        Ok(Some(self.predicate(&residual.expression, &pair)?))
-    }
-
-    /// The output columns of the join.
-    pub fn joined(
-        &mut self,
-        scope: &Scope,
-        join: &DeviceJoinExec,
-        build: &BuildForm,
-        row: Option<NodeId>,
-        mark: Option<NodeId>,
-    ) -> Result<Scope, Reason> {
-        use datafusion::physical_plan::ExecutionPlan;
-        let schema = join.schema();
-        let mut values = Vec::with_capacity(join.columns().len());
-        for (column, field) in join.columns().iter().zip(schema.fields()) {
-            let value = self.join_value(scope, build, *column, row, mark);
-            values.push((field.name().clone(), value, field.data_type().clone()));
-        }
-        Ok(Scope::new(values))
-    }
-
-    /// A join in which a row has at most one match, or in which only the existence of a match counts; adds the
-    /// conditions for its rows to `filters`. If unmatched build rows are kept, the second result is the matched build
-    /// row.
-    pub fn join_in_place(
-        &mut self,
-        scope: &Scope,
-        join: &DeviceJoinExec,
-        build: &BuildForm,
-        filters: &mut Vec<NodeId>,
-    ) -> Result<(Scope, Option<NodeId>), Reason> {
-        let matches = self.matches(scope, join, build)?;
-        let e = |e| graph_refused(&e);
-        let mut kept = None;
-        let joined = match join.kind() {
-            JoinKind::Inner | JoinKind::BuildOuter => {
-                filters.push(matches.found);
-                let list = self.graph.present(matches.list);
-                let row = self.build_row(Matches { list, ..matches })?;
-                filters.extend(self.residual(scope, join, build, row)?);
-                kept = Some(row);
-                self.joined(scope, join, build, Some(row), None)
+/// Whether the current row, with these keys, is in a slice. NULL counts as a value like any other.
+pub fn in_slice(lowering: &mut Lowering<'_>, keys: &[NodeId], slice: KeySlice) -> Result<NodeId, Reason> {
+    let e = |e| graph_refused(&e);
+    let mut sum = lowering.graph.integer(0, Repr::U64);
+    for (key, at) in keys.iter().zip(0..) {
+        let ty = lowering.graph.ty(*key);
+        let number = match ty.repr {
+            Repr::F32 | Repr::F64 | Repr::Text => continue,
+            Repr::Bool => {
+                let number = lowering.graph.convert(*key, Repr::U8, Overflow::Wrap).map_err(e)?;
+                lowering.graph.convert(number, Repr::U64, Overflow::Wrap).map_err(e)?
             }
-            JoinKind::Outer | JoinKind::Full => {
-                let mut row = self.build_row(matches)?;
-                if let Some(holds) = self.residual(scope, join, build, row)? {
-                    let holds = self.graph.test(Test::IsTrue, holds).map_err(e)?;
-                    row = self.graph.case(vec![(holds, row)], None).map_err(e)?;
-                }
-                kept = Some(row);
-                self.joined(scope, join, build, Some(row), None)
+            _ => lowering.graph.convert(*key, Repr::U64, Overflow::Wrap).map_err(e)?,
+        };
+        let number = match ty.nullable {
+            true => {
+                let present = lowering.graph.test(Test::IsNotNull, number).map_err(e)?;
+                let zero = lowering.graph.integer(0, Repr::U64);
+                lowering.graph.case(vec![(present, number)], Some(zero)).map_err(e)?
             }
-            JoinKind::Semi | JoinKind::Anti | JoinKind::Mark => {
-                let mut found = matches.found;
-                if join.residual().is_some() {
-                    let row = self.build_row(matches)?;
-                    if let Some(holds) = self.residual(scope, join, build, row)? {
-                        let holds = self.graph.test(Test::IsTrue, holds).map_err(e)?;
-                        found = self.graph.and(found, holds).map_err(e)?;
+            false => number,
+        };
+        // Fibonacci hashing, with another odd factor for each key.
+        let factor = lowering.graph.integer(0x9e37_79b9_7f4a_7c15 + 2 * at, Repr::U64);
+        let product = lowering.graph.arithmetic(Arithmetic::Multiply, number, factor, Overflow::Wrap).map_err(e)?;
+        sum = lowering.graph.arithmetic(Arithmetic::Add, sum, product, Overflow::Wrap).map_err(e)?;
+    }
+    let shift = lowering.graph.integer(40, Repr::U64);
+    let high = lowering.graph.bitwise(Bitwise::ShiftRight, sum, shift).map_err(e)?;
+    let small = Ty::new(Repr::U64).within(0, 0xffff);
+    let mask = lowering.slot(small, Literal::Int(i128::from(slice.parts) - 1));
+    let index = lowering.slot(small.within(0, 0x7fff), Literal::Int(i128::from(slice.index)));
+    let part = lowering.graph.bitwise(Bitwise::And, high, mask).map_err(e)?;
+    lowering.graph.compare(Comparison::Equal, part, index).map_err(e)
+}
+
+/// Looks up the keys of the current row.
+pub fn matches(
+    lowering: &mut Lowering<'_>,
+    scope: &Scope,
+    join: &DeviceJoinExec,
+    build: &BuildForm,
+) -> Result<Matches, Reason> {
+    let keys = keys(lowering, scope, join, &build.keys, false)?;
+    let table = join_table(lowering, build);
+    let list = lowering.graph.probe(table, &build.table, &keys).map_err(|e| graph_refused(&e))?;
+    let found = lowering.graph.test(Test::IsNotNull, list).map_err(|e| graph_refused(&e))?;
+    Ok(Matches { list, found })
+}
+
+/// The number of the build row of a row with one match; NULL if it has none.
+pub fn build_row(lowering: &mut Lowering<'_>, matches: Matches) -> Result<NodeId, Reason> {
+    lowering.graph.match_start(matches.list).map_err(|e| graph_refused(&e))
+}
+
+/// The number of the build row of an expanded row, whose matches begin at `start`.
+pub fn listed_row(lowering: &mut Lowering<'_>, start: NodeId, build: &BuildForm) -> Result<NodeId, Reason> {
+    let ordinal = lowering.graph.ordinal();
+    let place = lowering.graph.arithmetic(Arithmetic::Add, start, ordinal, Overflow::Wrap);
+    let place = place.map_err(|e| graph_refused(&e))?;
+    if !build.table.lists {
+        return Ok(place);
+    }
+    let table = lowering.lookup_table(LookupTable::Matches { build: build.build });
+    lowering.graph.lookup(place, table, Ty::new(Repr::U32)).map_err(|e| graph_refused(&e))
+}
+
+/// Column `index` of the build side, in row `row`.
+fn build_value(lowering: &mut Lowering<'_>, build: &BuildForm, index: usize, row: NodeId) -> Result<Value, Reason> {
+    let missing = || Reason::ExprUnsupported { expr: format!("column {index}"), why: "it is not there".into() };
+    let column = build.columns.get(index).ok_or_else(missing)?;
+    let ty = column.ty()?;
+    let table = lowering.lookup_table(LookupTable::BuildColumn { build: build.build, column: index, ty });
+    let node = lowering.graph.lookup(row, table, ty).map_err(|e| graph_refused(&e))?;
+    Ok(Value { node, data_type: column.data_type.clone(), dictionary: column.form.dictionary() })
+}
+
+/// A column of either side: `scope` is the probe side's row, `row` the build side's.
+fn join_value(
+    lowering: &mut Lowering<'_>,
+    scope: &Scope,
+    build: &BuildForm,
+    column: JoinColumn,
+    row: Option<NodeId>,
+    mark: Option<NodeId>,
+) -> Result<Value, Reason> {
+    match (column, row, mark) {
+        (JoinColumn::Probe(index), ..) => scope.column(index),
+        (JoinColumn::Build(index), Some(row), _) => build_value(lowering, build, index, row),
+        (JoinColumn::Mark, _, Some(node)) => Ok(Value { node, data_type: DataType::Boolean, dictionary: None }),
+        _ => Err(Reason::ExprUnsupported { expr: format!("{column:?}"), why: "this join has none".into() }),
+    }
+}
+
+/// The join's condition on a pair of rows, if it has one: true, false or NULL.
+pub fn residual(
+    lowering: &mut Lowering<'_>,
+    scope: &Scope,
+    join: &DeviceJoinExec,
+    build: &BuildForm,
+    row: NodeId,
+) -> Result<Option<NodeId>, Reason> {
+    let Some(residual) = join.residual() else { return Ok(None) };
+    let mut values = Vec::with_capacity(residual.columns.len());
+    for (column, field) in residual.columns.iter().zip(residual.schema.fields()) {
+        let value = join_value(lowering, scope, build, *column, Some(row), None);
+        values.push((field.name().clone(), value, field.data_type().clone()));
+    }
+    let pair = Scope::new(values);
+    Ok(Some(lowering.predicate(&residual.expression, &pair)?))
+}
+
+/// The output columns of the join.
+pub fn joined(
+    lowering: &mut Lowering<'_>,
+    scope: &Scope,
+    join: &DeviceJoinExec,
+    build: &BuildForm,
+    row: Option<NodeId>,
+    mark: Option<NodeId>,
+) -> Result<Scope, Reason> {
+    use datafusion::physical_plan::ExecutionPlan;
+    let schema = join.schema();
+    let mut values = Vec::with_capacity(join.columns().len());
+    for (column, field) in join.columns().iter().zip(schema.fields()) {
+        let value = join_value(lowering, scope, build, *column, row, mark);
+        values.push((field.name().clone(), value, field.data_type().clone()));
+    }
+    Ok(Scope::new(values))
+}
+
+/// A join in which a row has at most one match, or in which only the existence of a match counts; adds the
+/// conditions for its rows to `filters`. If unmatched build rows are kept, the second result is the matched build
+/// row.
+pub fn join_in_place(
+    lowering: &mut Lowering<'_>,
+    scope: &Scope,
+    join: &DeviceJoinExec,
+    build: &BuildForm,
+    filters: &mut Vec<NodeId>,
+) -> Result<(Scope, Option<NodeId>), Reason> {
+    let matches = matches(lowering, scope, join, build)?;
+    let e = |e| graph_refused(&e);
+    let mut kept = None;
+    let joined = match join.kind() {
+        JoinKind::Inner | JoinKind::BuildOuter => {
+            filters.push(matches.found);
+            let list = lowering.graph.present(matches.list);
+            let row = build_row(lowering, Matches { list, ..matches })?;
+            filters.extend(residual(lowering, scope, join, build, row)?);
+            kept = Some(row);
+            joined(lowering, scope, join, build, Some(row), None)
+        }
+        JoinKind::Outer | JoinKind::Full => {
+            let mut row = build_row(lowering, matches)?;
+            if let Some(holds) = residual(lowering, scope, join, build, row)? {
+                let holds = lowering.graph.test(Test::IsTrue, holds).map_err(e)?;
+                row = lowering.graph.case(vec![(holds, row)], None).map_err(e)?;
+            }
+            kept = Some(row);
+            joined(lowering, scope, join, build, Some(row), None)
+        }
+        JoinKind::Semi | JoinKind::Anti | JoinKind::Mark => {
+            let mut found = matches.found;
+            if join.residual().is_some() {
+                let row = build_row(lowering, matches)?;
+                if let Some(holds) = residual(lowering, scope, join, build, row)? {
+                    let holds = lowering.graph.test(Test::IsTrue, holds).map_err(e)?;
+                    found = lowering.graph.and(found, holds).map_err(e)?;
+                }
+            }
+            match join.kind() {
+                JoinKind::Semi => filters.push(found),
+                JoinKind::Anti => filters.push(lowering.graph.not(found).map_err(e)?),
+                _ => {}
+            }
+            joined(lowering, scope, join, build, None, Some(found))
+        }
+        JoinKind::NullAwareAnti => {
+            if build.has_null_keys {
+                filters.push(lowering.graph.boolean(false));
+            } else if !build.is_empty {
+                filters.push(lowering.graph.not(matches.found).map_err(e)?);
+                for key in keys(lowering, scope, join, &build.keys, false)? {
+                    if lowering.graph.ty(key).nullable {
+                        filters.push(lowering.graph.test(Test::IsNotNull, key).map_err(e)?);
                     }
                 }
-                match join.kind() {
-                    JoinKind::Semi => filters.push(found),
-                    JoinKind::Anti => filters.push(self.graph.not(found).map_err(e)?),
-                    _ => {}
-                }
-                self.joined(scope, join, build, None, Some(found))
             }
-            JoinKind::NullAwareAnti => {
-                if build.has_null_keys {
-                    filters.push(self.graph.boolean(false));
-                } else if !build.is_empty {
-                    filters.push(self.graph.not(matches.found).map_err(e)?);
-                    for key in keys(self, scope, join, &build.keys, false)? {
-                        if self.graph.ty(key).nullable {
-                            filters.push(self.graph.test(Test::IsNotNull, key).map_err(e)?);
-                        }
-                    }
-                }
-                self.joined(scope, join, build, None, None)
-            }
-            kind => {
-                Err(Reason::ExprUnsupported { expr: format!("{kind:?}"), why: "its rows are not in one place".into() })
-            }
-        };
-        Ok((joined?, kept.filter(|_| join.kind().keeps_build_rows())))
-    }
+            joined(lowering, scope, join, build, None, None)
+        }
+        kind => Err(Reason::ExprUnsupported { expr: format!("{kind:?}"), why: "its rows are not in one place".into() }),
+    };
+    Ok((joined?, kept.filter(|_| join.kind().keeps_build_rows())))
+}
 
-    /// For a join about build rows: the position to mark for the current row. If no key has two rows, that is the build
-    /// row; otherwise the position of the key's rows in the table, which represents all of them.
-    pub fn to_mark(
-        &mut self,
-        scope: &Scope,
-        join: &DeviceJoinExec,
-        build: &BuildForm,
-        filters: &mut Vec<NodeId>,
-    ) -> Result<NodeId, Reason> {
-        let matches = self.matches(scope, join, build)?;
-        filters.push(matches.found);
-        let list = self.graph.present(matches.list);
-        let row = self.build_row(Matches { list, ..matches })?;
-        filters.extend(self.residual(scope, join, build, row)?);
-        Ok(row)
-    }
+/// For a join about build rows: the position to mark for the current row. If no key has two rows, that is the build
+/// row; otherwise the position of the key's rows in the table, which represents all of them.
+pub fn to_mark(
+    lowering: &mut Lowering<'_>,
+    scope: &Scope,
+    join: &DeviceJoinExec,
+    build: &BuildForm,
+    filters: &mut Vec<NodeId>,
+) -> Result<NodeId, Reason> {
+    let matches = matches(lowering, scope, join, build)?;
+    filters.push(matches.found);
+    let list = lowering.graph.present(matches.list);
+    let row = build_row(lowering, Matches { list, ..matches })?;
+    filters.extend(residual(lowering, scope, join, build, row)?);
+    Ok(row)
+}
 
-    /// Whether the current row, one of the build side, is marked.
-    pub fn build_row_marked(
-        &mut self,
-        scope: &Scope,
-        join: &DeviceJoinExec,
-        build: &BuildForm,
-    ) -> Result<NodeId, Reason> {
-        let e = |e| graph_refused(&e);
-        let by_row = !build.has_duplicates || join.residual().is_some();
-        let place = if by_row {
-            self.graph.source_row()
-        } else {
-            let keys = keys(self, scope, join, &build.keys, true)?;
-            let table = self.join_table(build);
-            let list = self.graph.probe(table, &build.table, &keys).map_err(e)?;
-            self.graph.match_start(list).map_err(e)?
-        };
-        let table = self.lookup_table(LookupTable::Marks);
-        let marked = self.graph.lookup(place, table, LookupTable::Marks.ty()).map_err(e)?;
-        // A NULL key has no position, and no match.
-        self.graph.test(Test::IsTrue, marked).map_err(e)
-    }
+/// Whether the current row, one of the build side, is marked.
+pub fn build_row_marked(
+    lowering: &mut Lowering<'_>,
+    scope: &Scope,
+    join: &DeviceJoinExec,
+    build: &BuildForm,
+) -> Result<NodeId, Reason> {
+    let e = |e| graph_refused(&e);
+    let by_row = !build.has_duplicates || join.residual().is_some();
+    let place = if by_row {
+        lowering.graph.source_row()
+    } else {
+        let keys = keys(lowering, scope, join, &build.keys, true)?;
+        let table = join_table(lowering, build);
+        let list = lowering.graph.probe(table, &build.table, &keys).map_err(e)?;
+        lowering.graph.match_start(list).map_err(e)?
+    };
+    let table = lowering.lookup_table(LookupTable::Marks);
+    let marked = lowering.graph.lookup(place, table, LookupTable::Marks.ty()).map_err(e)?;
+    // A NULL key has no position, and no match.
+    lowering.graph.test(Test::IsTrue, marked).map_err(e)
+}
 
-    /// The number of the join table of `build`.
-    fn join_table(&mut self, build: &BuildForm) -> u32 {
-        let entry = (build.build, build.table.clone());
-        let known = self.tables.iter().position(|table| *table == entry);
-        known.unwrap_or_else(|| {
-            self.tables.push(entry);
-            self.tables.len() - 1
-        }) as u32
-    }
+/// The number of the join table of `build`.
+fn join_table(lowering: &mut Lowering<'_>, build: &BuildForm) -> u32 {
+    let entry = (build.build, build.table.clone());
+    let known = lowering.tables.iter().position(|table| *table == entry);
+    known.unwrap_or_else(|| {
+        lowering.tables.push(entry);
+        lowering.tables.len() - 1
+    }) as u32
 }
 
 /// True for joins that only determine whether a row of the probe side has a match.

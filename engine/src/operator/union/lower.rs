@@ -3,14 +3,9 @@
 //!   input 0   I64 in 0..=9       codes into D0          union   I64 in -5..=9     codes into D2, which
 //!   input 1   I64 in -5..=0      codes into D1                                    holds the values of both
 
-use std::sync::Arc;
-
-use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::Column;
-
 use crate::column::{ColumnInfo, DictionaryId, Form};
 use crate::error::reason::Reason;
-use crate::expr::{Dictionaries, Dictionary, Lowering, Value};
+use crate::expr::{Dictionaries, Dictionary};
 use crate::program::contract::{Sink, SinkRun};
 use crate::program::lower::SegmentLowering;
 use crate::program::materialise::KeepRows;
@@ -53,32 +48,6 @@ pub fn union_columns(inputs: &[Vec<ColumnInfo>], dictionaries: &mut Dictionaries
         }
     }
     columns
-}
-
-impl Lowering<'_> {
-    /// Converts `value` to the form of a union's column.
-    pub fn conform(&mut self, index: usize, value: Value, column: &ColumnInfo) -> Result<Value, Reason> {
-        match &column.form {
-            Form::Codes(_, id) if value.dictionary == Some(*id) => Ok(value),
-            Form::Codes(_, id) => {
-                let expr: Arc<dyn PhysicalExpr> = Arc::new(Column::new(&column.name, index));
-                let node = self.merged_code(&expr, &value, *id)?;
-                Ok(Value { node, dictionary: Some(*id), ..value })
-            }
-            Form::Plain(_) if column.is_text() => {
-                let expr: Arc<dyn PhysicalExpr> = Arc::new(Column::new(&column.name, index));
-                let node = self.as_text(&expr, &value)?;
-                Ok(Value { node, dictionary: None, ..value })
-            }
-            Form::Plain(ty) => {
-                let node = ty.bounds().map_or(value.node, |range| self.graph.widen(value.node, range));
-                Ok(Value { node, ..value })
-            }
-            Form::Lists(_, id) if value.dictionary == Some(*id) => Ok(value),
-            Form::Lists(..) => Err(Reason::NodeUnsupported { node: "a union of lists".into() }),
-            Form::Unsupported(reason) => Err(reason.clone()),
-        }
-    }
 }
 
 /// Sink of dense columns, with the types that all inputs of a union have in common.

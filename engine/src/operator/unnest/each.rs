@@ -141,7 +141,8 @@ impl EachSink {
     fn item(&self, list: &Written, lowering: &mut Lowering<'_>, scope: &Scope) -> Result<Value, Reason> {
         let parts: Vec<&Arc<dyn PhysicalExpr>> = list.items.iter().collect();
         let whole = parts[0];
-        let (mut nodes, dictionary) = lowering.results(whole, &parts, &list.data_type, scope)?;
+        let (mut nodes, dictionary) =
+            lowering.results(&parts, &list.data_type, scope).map_err(|refusal| refusal.of(whole))?;
         let data_type = list.data_type.clone();
         // A list that is as long as the longest needs no comparison for its last item.
         let last = if nodes.len() as u32 == self.most() { nodes.pop() } else { None };

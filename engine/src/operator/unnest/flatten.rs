@@ -264,7 +264,7 @@ fn item(
     if of.is_of_lists() {
         return Err(Reason::ExprUnsupported { expr: name.to_string(), why: LISTS_ARE_CARRIED.into() });
     }
-    lowering.item_at(name, place, of, &data_type)
+    lowering.item_at(place, of, &data_type).map_err(|refusal| refusal.named(name))
 }
 
 /// A list of a row: its position among the columns, the start of its items, and their number.

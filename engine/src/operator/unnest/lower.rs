@@ -69,7 +69,7 @@ impl HitsSink {
         if !is_characters(&text.data_type) {
             return Err(unsupported(&self.text, &format!("there are no sentences in {}", text.data_type)));
         }
-        nodes.push(lowering.as_text(&self.text, &text)?);
+        nodes.push(lowering.as_text(&text).map_err(|refusal| refusal.of(&self.text))?);
         let Items::Hits(hits) = &self.found.items else {
             let text = Form::Plain(Ty::new(Repr::Text));
             outputs.push(ColumnInfo::new(ITEM.to_string(), DataType::Utf8View, text));

@@ -50,7 +50,7 @@ impl Columns<'_, '_> {
             let why = format!("it gives {} for {}", function.data_type, value.data_type);
             return Err(refused(&function.name, why));
         }
-        let text = self.lowering.as_text(argument, &value)?;
+        let text = self.lowering.as_text(&value).map_err(|refusal| refusal.of(argument))?;
         let node = behind(self.lowering, self.scope, (argument, text), between)?;
         let text = LoweredText { column: self.written(node), between: between.len() as u32, frame };
         Ok((Work::Text(text), Form::Plain(Ty::new(Repr::Text).nullable(true))))

@@ -14,6 +14,7 @@ use super::lanes::Number;
 use super::{Computed, Row};
 use crate::codegen::ir::{ErrorCode, Lane, Node, NodeId, TextFunction, lane};
 use crate::codegen::text::paste;
+use crate::codegen::text_function::By;
 use crate::codegen::value::{CodegenError, Emit, Value};
 
 /// Addresses of empty texts: the arena had no room; the text cannot be created.
@@ -91,9 +92,11 @@ impl Row<'_, '_> {
     }
 
     pub(super) fn text(&mut self, id: NodeId, function: TextFunction, of: &[NodeId]) -> Result<Computed, CodegenError> {
-        if let TextFunction::Concatenate { .. } | TextFunction::Join = function {
+        let spec = function.spec();
+        if spec.by == By::Concatenate {
             return self.concatenate(id, function, of);
         }
+        let makes = spec.arena.is_some();
         let mut computed = Vec::with_capacity(of.len());
         let mut valid = None;
         for &input in of {
@@ -107,52 +110,21 @@ impl Row<'_, '_> {
             if number.lane == Lane::Text {
                 let [at, bytes] = self.text_arguments(number);
                 // Helpers that create texts get an empty text for NULL.
-                let bytes = if function.makes() { self.only_where(valid, bytes) } else { bytes };
+                let bytes = if makes { self.only_where(valid, bytes) } else { bytes };
                 arguments.extend([at, bytes]);
             } else {
                 let wide = number.to(self.f, Lane::S64).low_reg(self.f);
-                let wide = if function.makes() { self.only_where(valid, wide.into()) } else { wide.into() };
+                let wide = if makes { self.only_where(valid, wide.into()) } else { wide.into() };
                 if let Operand::Reg(wide) = wide {
                     numbers.push(wide);
                 }
                 arguments.push(wide);
             }
         }
-        let name = match function {
-            TextFunction::Like => "text_like",
-            TextFunction::LikeAnyCase => "text_ilike",
-            TextFunction::StartsWith => "text_starts",
-            TextFunction::EndsWith => "text_ends",
-            TextFunction::Contains => "text_contains",
-            TextFunction::Characters => "text_characters",
-            TextFunction::Position => "text_position",
-            TextFunction::Substring => "text_substring",
-            TextFunction::Left => "text_left",
-            TextFunction::Right => "text_right",
-            TextFunction::TrimStart | TextFunction::TrimEnd | TextFunction::TrimBoth => "text_trim",
-            TextFunction::Word { .. } => "text_word",
-            TextFunction::Hash => "text_hash",
-            TextFunction::SplitPart => "text_split_part",
-            TextFunction::Code => "text_code",
-            TextFunction::ToInteger(_) => "text_to_integer",
-            TextFunction::Upper | TextFunction::Lower => "text_case",
-            TextFunction::Capitals => "text_capitals",
-            TextFunction::Reverse => "text_reverse",
-            TextFunction::Replace => "text_replace",
-            TextFunction::RegexMatch { .. } => "text_regex_match",
-            TextFunction::RegexCount { .. } => "text_regex_count",
-            TextFunction::RegexPlace { .. } => "text_regex_place",
-            TextFunction::RegexReplace { .. } => "text_regex_replace",
-            TextFunction::Translate => "text_translate",
-            TextFunction::PadStart | TextFunction::PadEnd => "text_pad",
-            TextFunction::Repeat => "text_repeat",
-            TextFunction::OfCode => "text_of_code",
-            TextFunction::OfInteger { .. } => "text_of_integer",
-            TextFunction::OfDate => "text_of_date",
-            TextFunction::Concatenate { .. } | TextFunction::Join => {
-                unreachable!("they are made of calls of their own")
-            }
-            TextFunction::Slice => {
+        let name = match spec.by {
+            By::Helper(name) | By::Guarded(name) | By::Automata(name) | By::Parse(name, _) => name,
+            By::Concatenate => unreachable!("it is made of calls of its own"),
+            By::Slice => {
                 let Operand::Reg(at) = arguments[0] else { unreachable!("an address is computed") };
                 // The slice of a NULL is empty, whatever the numbers are.
                 let (from, to) = (numbers[0].view(Type::U64), numbers[1].view(Type::U64));
@@ -163,49 +135,34 @@ impl Row<'_, '_> {
                 let (at, bytes) = (self.f.add(at, from), self.f.sub(to, from));
                 return Ok(Computed { number: Number::text(at, bytes), valid });
             }
-            TextFunction::Bytes => {
+            By::Bytes => {
                 let bytes = arguments[1];
                 let number = Number { lane: Lane::S64, low: bytes, high: None };
                 return Ok(Computed { number: number.to(self.f, lane(self.ty(id))), valid });
             }
         };
-        match function {
-            TextFunction::Substring => {
-                let (start, count) = (numbers[0], numbers[1]);
-                if self.graph.fails(id) {
-                    let negative = self.f.setp(Compare::Lt, count, 0);
-                    let least = self.f.setp(Compare::Eq, start, i64::MIN);
-                    let refused = self.f.or(negative, least);
-                    let refused = self.where_valid(refused, valid);
-                    self.fail(id, ErrorCode::Argument, refused)?;
-                }
-            }
-            TextFunction::TrimStart => arguments.push(1u32.into()),
-            TextFunction::TrimEnd => arguments.push(2u32.into()),
-            TextFunction::TrimBoth => arguments.push(3u32.into()),
-            TextFunction::Word { index } => arguments.push(u64::from(index).into()),
-            TextFunction::Upper => arguments.push(1u64.into()),
-            TextFunction::Lower => arguments.push(0u64.into()),
-            TextFunction::OfInteger { scale } => arguments.push(u64::from(scale).into()),
-            TextFunction::RegexReplace { all, .. } => arguments.push(u64::from(all).into()),
-            TextFunction::PadStart => arguments.push(0u64.into()),
-            TextFunction::PadEnd => arguments.push(1u64.into()),
-            _ => {}
+        let guarded = matches!(spec.by, By::Guarded(_));
+        if guarded && self.graph.fails(id) {
+            let (start, count) = (numbers[0], numbers[1]);
+            let negative = self.f.setp(Compare::Lt, count, 0);
+            let least = self.f.setp(Compare::Eq, start, i64::MIN);
+            let refused = self.f.or(negative, least);
+            let refused = self.where_valid(refused, valid);
+            self.fail(id, ErrorCode::Argument, refused)?;
         }
-        if function.makes() {
+        arguments.extend(spec.constant);
+        if makes {
             let (arena, room) = self.arena()?;
             arguments.extend([arena, room].map(Operand::from));
         }
-        if let TextFunction::ToInteger(overflow) = function {
+        if let By::Parse(_, overflow) = spec.by {
             let words = self.call(name, &arguments)?;
             let unfit = self.f.setp(Compare::Eq, words[1].view(Type::U64), 0u64);
             let valid = self.overflowed(id, ErrorCode::Cast, unfit, valid, overflow)?;
             let number = Number::reg(Lane::S64, words[0].view(Type::S64)).to(self.f, lane(self.ty(id)));
             return Ok(Computed { number, valid });
         }
-        if let TextFunction::RegexMatch { .. } | TextFunction::RegexCount { .. } | TextFunction::RegexPlace { .. } =
-            function
-        {
+        if let By::Automata(_) = spec.by {
             let number = self.regex(id, name, &arguments, valid)?;
             return Ok(Computed { number, valid });
         }
@@ -214,12 +171,12 @@ impl Row<'_, '_> {
             Lane::Text => {
                 let part = self.call(name, &arguments)?;
                 let (at, bytes) = (part[0].view(Type::U64), part[1].view(Type::U64));
-                if self.graph.fails(id) && function != TextFunction::Substring {
+                if self.graph.fails(id) && !guarded {
                     let refused = self.f.setp(Compare::Eq, at, REFUSED);
                     let refused = self.where_valid(refused, valid);
                     self.fail(id, ErrorCode::Argument, refused)?;
                 }
-                if function.makes() {
+                if makes {
                     self.check_room(id, at, valid)?;
                 }
                 Number::text(at, bytes)
