@@ -40,7 +40,7 @@ const FUNCTIONS_OVER_100_LINES: usize = 24;
 /// In the end 24.
 const STRUCTS_OVER_12_FIELDS: usize = 31;
 const TEST_FOLDERS_OVER_16_FILES: usize = 4;
-const COMMENT_LINES_OVER_120_COLUMNS: usize = 140;
+const COMMENT_LINES_OVER_120_COLUMNS: usize = 131;
 
 /// Type names with more than one definition, by crate.
 const TYPE_NAMES_DEFINED_TWICE: [(&str, usize); 10] = [
