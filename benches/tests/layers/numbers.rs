@@ -31,14 +31,14 @@ use crate::{root, rust_files};
 /// In the end 4.
 const CIRCLE_OF_AGGREGATE: usize = 8;
 /// Apart from what a folder's own file imports of its files. In the end 6.
-const CIRCLE_OF_MEMORY: usize = 29;
-const CIRCLE_OF_MEMORY_WITH_CHILDREN: usize = 42;
+const CIRCLE_OF_MEMORY: usize = 18;
+const CIRCLE_OF_MEMORY_WITH_CHILDREN: usize = 28;
 /// In the end 0.
-const STRAY_INHERENT_IMPLS: usize = 15;
+const STRAY_INHERENT_IMPLS: usize = 10;
 /// In the end 12.
-const FUNCTIONS_OVER_100_LINES: usize = 24;
+const FUNCTIONS_OVER_100_LINES: usize = 17;
 /// In the end 24.
-const STRUCTS_OVER_12_FIELDS: usize = 31;
+const STRUCTS_OVER_12_FIELDS: usize = 29;
 const TEST_FOLDERS_OVER_16_FILES: usize = 4;
 const COMMENT_LINES_OVER_120_COLUMNS: usize = 131;
 
@@ -70,7 +70,6 @@ const WORDS: [(&str, usize); 8] = [
 
 /// In the end four.
 const FILES_OVER_700: &[&str] = &[
-    "benches/src/fuzz/lab.rs",
     "engine/src/options.rs",
     "engine/src/program/extents.rs",
     "engine/src/session.rs",
@@ -80,9 +79,6 @@ const FILES_OVER_700: &[&str] = &[
     "kernels/src/codegen/infer.rs",
     "kernels/src/codegen/sink/accumulate.rs",
     "kernels/src/pipeline.rs",
-    "memory/src/driver/cuda.rs",
-    "memory/src/driver/mod.rs",
-    "memory/src/pinned/mod.rs",
 ];
 
 /// Types that lend a field, and which: the field is the value, the rest is what keeps it valid.
@@ -94,13 +90,12 @@ const DEREFS: &[(&str, &str, &str)] = &[
     ("engine/src/program/run.rs", "Run", "to go: inherits the methods of a field"),
     ("engine/src/store/column.rs", "StoredColumn", "what is known of the column; beside it, the memory's reservation"),
     ("memory/src/buffer.rs", "DeviceBuffer", "the view of all its bytes; it owns the allocation"),
-    ("memory/src/conformance/rig.rs", "Rig", "to go: inherits the methods of a field"),
     ("memory/src/cursor.rs", "Locked", "the end of a stream, locked"),
     ("memory/src/ipc/import.rs", "ImportedBuffer", "the view of the allocation; its drop reports to the other process"),
     ("memory/src/pinned/block.rs", "FrozenBlock", "the bytes of a pinned block that is frozen"),
     ("memory/src/pinned/block.rs", "HostReadGuard", "the bytes of a pinned block, for reading"),
     ("memory/src/pinned/block.rs", "HostWriteGuard", "the bytes of a pinned block, for writing"),
-    ("memory/src/pinned/mod.rs", "PinnedBytes", "the written part of a pinned buffer"),
+    ("memory/src/pinned/buffer.rs", "PinnedBytes", "the written part of a pinned buffer"),
     ("memory/src/spill/mod.rs", "Resident", "the views of a group that is held on the device"),
 ];
 
