@@ -5,7 +5,9 @@
 use std::process::ExitCode;
 
 use millpond::DeviceChoice;
-use millpond_bench::fuzz::lab::{Devices, Lab, variant_of};
+use millpond_bench::fuzz::devices::Devices;
+use millpond_bench::fuzz::lab::Lab;
+use millpond_bench::fuzz::variant::variant_of;
 use millpond_bench::fuzz::{Options, run};
 
 const USAGE: &str =

@@ -1,4 +1,5 @@
-//! Tells the program the commit that it is built from, where that is known: `BUILD_COMMIT`, or what git says of this folder.
+//! Tells the program the commit that it is built from, where that is known: `BUILD_COMMIT`, or what git says of this
+//! folder.
 
 use std::process::Command;
 

@@ -198,7 +198,7 @@ fn exporter(driver: Arc<dyn Driver>, socket: UnixStream, crash: bool) -> Outcome
     let side = Side::open(driver, 0)?;
     let pool = MemoryPool::builder(&side.device).export(HandleTypes::POSIX_FD).build()?;
     let mut channel = IpcChannel::new(socket);
-    let exported = pool.export()?;
+    let exported = ExportedPool::of(&pool)?;
     channel.send_pool(&exported)?;
     say("exporter", &format!("sent a pool of {:?}", side.device));
 

@@ -27,6 +27,7 @@ use crate::error::{MemoryError, Result};
 use crate::event::Event;
 use crate::event_pool::EventPool;
 use crate::external::Externals;
+use crate::ids::StreamId;
 use crate::kernel_cache::KernelCache;
 use crate::leave::Open;
 use crate::log::MemoryLog;
@@ -34,7 +35,7 @@ use crate::module::Module;
 use crate::order::{Position, VectorClock};
 use crate::pending::Poller;
 use crate::pressure::Siblings;
-use crate::stream::{StreamCell, StreamId};
+use crate::stream::StreamCell;
 use crate::units::ByteSize;
 use crate::watch::{self, DeviceOptions, Watchdog};
 

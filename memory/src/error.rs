@@ -12,8 +12,8 @@
 use std::fmt;
 
 use crate::driver::{DeviceId, DevicePtr, DriverVersion, Site};
-use crate::governor::{MemorySpace, Refusal};
-use crate::stream::StreamId;
+use crate::ids::StreamId;
+use crate::ids::{MemorySpace, Refusal};
 use crate::units::ByteSize;
 
 pub type Result<T, E = MemoryError> = std::result::Result<T, E>;

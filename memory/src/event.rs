@@ -17,9 +17,9 @@ use crate::device::Device;
 use crate::driver::EventHandle;
 use crate::error::Result;
 use crate::event_pool::EventPool;
+use crate::ids::StreamId;
 use crate::order::{Mark, Position};
 use crate::pending::Pending;
-use crate::stream::StreamId;
 
 /// A recorded handle; returned to the pool when the last clone is dropped.
 pub(crate) struct EventCell {

@@ -25,10 +25,11 @@ use crate::buffer::DeviceView;
 use crate::device::Device;
 use crate::driver::{CaptureStatus, DriverCode, DriverError, GraphMemoryAttribute, Site};
 use crate::error::{MemoryError, Result};
+use crate::ids::StreamId;
 use crate::order::Position;
 use crate::pool::MemoryPool;
 use crate::resource::RawAllocation;
-use crate::stream::{Stream, StreamId};
+use crate::stream::Stream;
 use crate::units::ByteSize;
 
 /// Memory the driver holds for the graphs of a device, in a separate pool that no other pool's trim affects.

@@ -18,8 +18,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::device::Device;
 use crate::few::Few;
 use crate::gauge::Gauge;
+use crate::ids::StreamId;
 use crate::order::Position;
-use crate::stream::StreamId;
 use crate::units::ByteSize;
 
 const SHARDS: usize = 16;

@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::stream::StreamId;
+use crate::ids::StreamId;
 
 /// A point in a stream: everything submitted up to it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

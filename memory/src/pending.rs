@@ -26,8 +26,9 @@ use std::time::{Duration, Instant};
 use crate::driver::{CaptureMode, DriverKind, HostSpan};
 use crate::error::{MemoryError, Result};
 use crate::event::Event;
+use crate::ids::StreamId;
 use crate::recorder::Waiting;
-use crate::stream::{Stream, StreamId};
+use crate::stream::Stream;
 use crate::watch::Began;
 
 /// Values of a dropped `Pending` that the poller keeps until the device is past them.

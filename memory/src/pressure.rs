@@ -25,11 +25,12 @@ use crate::adaptor::Count;
 use crate::driver::{DriverCode, DriverKind, Site};
 use crate::error::{MemoryError, OomCause, OomSnapshot, Result};
 use crate::graph::trim_graph_memory;
+use crate::ids::StreamId;
 use crate::ledger::Ledger;
 use crate::pool::{MemoryPool, PoolInner};
 use crate::recorder::{Call, WorkKind};
 use crate::resource::{RawAllocation, ResourceStatistics};
-use crate::stream::{Stream, StreamId};
+use crate::stream::Stream;
 use crate::units::ByteSize;
 
 /// Maximum callback calls per allocation: enough for callbacks that free little at a time, and a bound for those that

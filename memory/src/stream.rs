@@ -23,20 +23,8 @@ use crate::driver::{Driver, DriverError, EventFlags, HostSpan, Site, StreamHandl
 use crate::error::{MemoryError, Result};
 use crate::event::{Event, EventCell, TimeMark};
 use crate::external::External;
+use crate::ids::StreamId;
 use crate::order::{Mark, OrderTracker, Position, VectorClock, Waited};
-
-/// ID of a stream: never reused, unlike the driver's handle.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct StreamId {
-    pub(crate) device_serial: u32,
-    pub(crate) index: u32,
-}
-
-impl fmt::Display for StreamId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "stream {}", self.index)
-    }
-}
 
 /// Shared state of a stream.
 pub(crate) struct StreamCell {

@@ -15,8 +15,8 @@
 
 use crate::driver::{Access, Site};
 use crate::few::Few;
+use crate::ids::StreamId;
 use crate::order::Position;
-use crate::stream::StreamId;
 use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// ID of a host thread: cheaper to obtain than the standard library's.

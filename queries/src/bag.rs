@@ -16,26 +16,8 @@ use millpond::datafusion::arrow::record_batch::RecordBatch;
 use millpond::datafusion::arrow::row::{Row, RowConverter, Rows as Encoded, SortField};
 use rayon::prelude::*;
 
-use crate::answer::{Answer, text_as_one};
+use crate::answer::text_as_one;
 use crate::gpu_bdb::Rows;
-
-impl Rows {
-    pub fn num_rows(&self) -> usize {
-        self.batches.iter().map(RecordBatch::num_rows).sum()
-    }
-
-    /// [`Answer::digest`] of the rows, one batch at a time.
-    ///
-    /// # Errors
-    /// Arrow's error for a type without a text form.
-    pub fn digest(&self) -> Result<String, ArrowError> {
-        let of_batch = |batch: &RecordBatch| -> Result<u64, ArrowError> {
-            Ok(Answer::try_new(&self.schema, std::slice::from_ref(batch))?.row_hashes())
-        };
-        let sum = self.batches.par_iter().map(of_batch).try_reduce(|| 0, |a, b| Ok(a.wrapping_add(b)))?;
-        Ok(Answer::digest_of(self.num_rows(), sum))
-    }
-}
 
 /// Whether both contain equal rows, equally often, in any order. All text layouts count as one type; other types must
 /// be equal.
@@ -78,6 +60,7 @@ mod tests {
     use millpond::datafusion::arrow::array::{Float64Array, Int64Array, StringArray, StringViewArray};
 
     use super::*;
+    use crate::answer::Answer;
 
     fn rows(batches: Vec<Vec<(&str, ArrayRef)>>) -> Rows {
         let batches: Vec<RecordBatch> = batches

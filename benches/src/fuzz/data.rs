@@ -176,62 +176,69 @@ fn column<T: Copy>(
     (0..rows).map(one).collect()
 }
 
-/// `rows` rows of every column.
-fn table(seed: u64, rows: usize) -> RecordBatch {
-    let mut rng = Rng::new(seed, 0x7ab1_e000 + rows as u64);
-    let rng = &mut rng;
-    macro_rules! integers {
-        ($array:ty, $native:ty) => {
-            Arc::new(<$array>::from(column(rng, rows, 15, &[<$native>::MIN, <$native>::MAX, 0, 1], |rng| {
-                rng.between(if <$native>::MIN == 0 { 0 } else { -100 }, 100) as $native
-            }))) as ArrayRef
-        };
-    }
-    macro_rules! times {
-        ($array:ty, $per_second:literal) => {
-            <$array>::from(column(
-                rng,
-                rows,
-                15,
-                &[0, -1, 1, -$per_second, 951_782_399 * $per_second, -86_400 * $per_second],
-                |rng| rng.between(-3_000_000_000, 3_000_000_000) * $per_second + rng.between(0, $per_second - 1),
-            ))
-        };
-    }
-    // Near ones, and of the years 1 to 9999.
-    macro_rules! far {
-        ($array:ty, $per_second:literal) => {
-            <$array>::from(column(
-                rng,
-                rows,
-                15,
-                &[-62_135_596_800 * $per_second, 253_402_300_799 * $per_second, -1, 0],
-                |rng| match rng.chance(50) {
-                    true => rng.between(-62_135_596_800, 253_402_300_799) * $per_second,
-                    false => rng.between(-3_000_000_000, 3_000_000_000) * $per_second + rng.between(0, $per_second - 1),
-                },
-            ))
-        };
-    }
-    let decimal = |rng: &mut Rng, precision: u8, scale: i8, digits: u32| {
-        let max = 10_i128.pow(u32::from(precision)) - 1;
-        let limit = 10_i64.pow(digits);
-        let values =
-            column(rng, rows, 15, &[max, -max, 0, 5, -5, 50, 149, 150], |rng| i128::from(rng.between(-limit, limit)));
-        let array = Decimal128Array::from(values).with_precision_and_scale(precision, scale);
-        Arc::new(array.expect("the precision is one of the type's")) as ArrayRef
+/// A column's name, its values, and whether it may have NULLs.
+type Column = (&'static str, ArrayRef, bool);
+
+macro_rules! integers {
+    ($rng:ident, $rows:ident, $array:ty, $native:ty) => {
+        Arc::new(<$array>::from(column($rng, $rows, 15, &[<$native>::MIN, <$native>::MAX, 0, 1], |rng| {
+            rng.between(if <$native>::MIN == 0 { 0 } else { -100 }, 100) as $native
+        }))) as ArrayRef
     };
-    let bools = |rng: &mut Rng, nulls| BooleanArray::from(column(rng, rows, nulls, &[], |rng| rng.chance(40)));
-    let columns: Vec<(&str, ArrayRef, bool)> = vec![
+}
+
+macro_rules! times {
+    ($rng:ident, $rows:ident, $array:ty, $per_second:literal) => {
+        <$array>::from(column(
+            $rng,
+            $rows,
+            15,
+            &[0, -1, 1, -$per_second, 951_782_399 * $per_second, -86_400 * $per_second],
+            |rng| rng.between(-3_000_000_000, 3_000_000_000) * $per_second + rng.between(0, $per_second - 1),
+        ))
+    };
+}
+
+// Near ones, and of the years 1 to 9999.
+macro_rules! far {
+    ($rng:ident, $rows:ident, $array:ty, $per_second:literal) => {
+        <$array>::from(column(
+            $rng,
+            $rows,
+            15,
+            &[-62_135_596_800 * $per_second, 253_402_300_799 * $per_second, -1, 0],
+            |rng| match rng.chance(50) {
+                true => rng.between(-62_135_596_800, 253_402_300_799) * $per_second,
+                false => rng.between(-3_000_000_000, 3_000_000_000) * $per_second + rng.between(0, $per_second - 1),
+            },
+        ))
+    };
+}
+
+fn decimal(rng: &mut Rng, rows: usize, precision: u8, scale: i8, digits: u32) -> ArrayRef {
+    let max = 10_i128.pow(u32::from(precision)) - 1;
+    let limit = 10_i64.pow(digits);
+    let values =
+        column(rng, rows, 15, &[max, -max, 0, 5, -5, 50, 149, 150], |rng| i128::from(rng.between(-limit, limit)));
+    let array = Decimal128Array::from(values).with_precision_and_scale(precision, scale);
+    Arc::new(array.expect("the precision is one of the type's"))
+}
+
+fn bools(rng: &mut Rng, rows: usize, nulls: u64) -> BooleanArray {
+    BooleanArray::from(column(rng, rows, nulls, &[], |rng| rng.chance(40)))
+}
+
+fn numbers(rng: &mut Rng, rows: usize) -> Vec<Column> {
+    vec![
         ("id", Arc::new((0..rows as i64).collect::<Int64Array>()), false),
-        ("i8", integers!(Int8Array, i8), true),
-        ("i16", integers!(Int16Array, i16), true),
-        ("i32", integers!(Int32Array, i32), true),
-        ("i64", integers!(Int64Array, i64), true),
-        ("u8", integers!(UInt8Array, u8), true),
-        ("u16", integers!(UInt16Array, u16), true),
-        ("u32", integers!(UInt32Array, u32), true),
-        ("u64", integers!(UInt64Array, u64), true),
+        ("i8", integers!(rng, rows, Int8Array, i8), true),
+        ("i16", integers!(rng, rows, Int16Array, i16), true),
+        ("i32", integers!(rng, rows, Int32Array, i32), true),
+        ("i64", integers!(rng, rows, Int64Array, i64), true),
+        ("u8", integers!(rng, rows, UInt8Array, u8), true),
+        ("u16", integers!(rng, rows, UInt16Array, u16), true),
+        ("u32", integers!(rng, rows, UInt32Array, u32), true),
+        ("u64", integers!(rng, rows, UInt64Array, u64), true),
         // Skewed: half of the rows have one key.
         (
             "k",
@@ -244,11 +251,16 @@ fn table(seed: u64, rows: usize) -> RecordBatch {
         ("n", Arc::new(Int64Array::from(column(rng, rows, 10, &[], |rng| rng.between(-1000, 1000)))), true),
         ("rare", Arc::new(Int16Array::from(column(rng, rows, 95, &[], |rng| rng.between(-5, 5) as i16))), true),
         ("nothing", Arc::new(Int32Array::from(vec![None; rows])), true),
-        ("d5", decimal(rng, 5, 2, 4), true),
-        ("d15", decimal(rng, 15, 2, 7), true),
-        ("d18", decimal(rng, 18, 4, 9), true),
-        ("d38", decimal(rng, 38, 10, 15), true),
-        ("d12", decimal(rng, 12, 0, 3), true),
+        ("d5", decimal(rng, rows, 5, 2, 4), true),
+        ("d15", decimal(rng, rows, 15, 2, 7), true),
+        ("d18", decimal(rng, rows, 18, 4, 9), true),
+        ("d38", decimal(rng, rows, 38, 10, 15), true),
+        ("d12", decimal(rng, rows, 12, 0, 3), true),
+    ]
+}
+
+fn floats(rng: &mut Rng, rows: usize) -> Vec<Column> {
+    vec![
         (
             "f32",
             Arc::new(Float32Array::from(column(
@@ -307,6 +319,11 @@ fn table(seed: u64, rows: usize) -> RecordBatch {
             }))),
             true,
         ),
+    ]
+}
+
+fn times(rng: &mut Rng, rows: usize) -> Vec<Column> {
+    vec![
         (
             "day",
             // 0001-01-01, 1582-10-15, 1969-12-31, 1970-01-01, 2000-02-29, 2024-12-30 (week 1 of 2025), 9999-12-31.
@@ -322,14 +339,19 @@ fn table(seed: u64, rows: usize) -> RecordBatch {
             ))),
             true,
         ),
-        ("ts_s", Arc::new(times!(TimestampSecondArray, 1)), true),
-        ("ts_ms", Arc::new(times!(TimestampMillisecondArray, 1_000)), true),
-        ("ts_us", Arc::new(times!(TimestampMicrosecondArray, 1_000_000)), true),
-        ("ts_ns", Arc::new(times!(TimestampNanosecondArray, 1_000_000_000)), true),
-        ("tz_us", Arc::new(times!(TimestampMicrosecondArray, 1_000_000).with_timezone("+02:00")), true),
-        ("tz_ns", Arc::new(times!(TimestampNanosecondArray, 1_000_000_000).with_timezone("+02:00")), true),
-        ("b", Arc::new(bools(rng, 20)), true),
-        ("c", Arc::new(bools(rng, 0)), false),
+        ("ts_s", Arc::new(times!(rng, rows, TimestampSecondArray, 1)), true),
+        ("ts_ms", Arc::new(times!(rng, rows, TimestampMillisecondArray, 1_000)), true),
+        ("ts_us", Arc::new(times!(rng, rows, TimestampMicrosecondArray, 1_000_000)), true),
+        ("ts_ns", Arc::new(times!(rng, rows, TimestampNanosecondArray, 1_000_000_000)), true),
+        ("tz_us", Arc::new(times!(rng, rows, TimestampMicrosecondArray, 1_000_000).with_timezone("+02:00")), true),
+        ("tz_ns", Arc::new(times!(rng, rows, TimestampNanosecondArray, 1_000_000_000).with_timezone("+02:00")), true),
+    ]
+}
+
+fn flags_texts_and_keys(rng: &mut Rng, rows: usize) -> Vec<Column> {
+    vec![
+        ("b", Arc::new(bools(rng, rows, 20)), true),
+        ("c", Arc::new(bools(rng, rows, 0)), false),
         ("s", Arc::new(StringArray::from(column(rng, rows, 15, &[], |rng| rng.pick(&WORDS)))), true),
         ("v", Arc::new(StringViewArray::from(column(rng, rows, 15, &[""], |rng| rng.pick(&WORDS[3..9])))), true),
         // Keys of joins: few values, one of them in a third of the rows, and NULLs.
@@ -355,11 +377,21 @@ fn table(seed: u64, rows: usize) -> RecordBatch {
         ),
         ("grow", Arc::new(growing(rng, rows, 60, &["o", "oo", "p"]).into_iter().collect::<StringArray>()), true),
         ("uniq", Arc::new(growing(rng, rows, 95, &["o"]).into_iter().collect::<StringViewArray>()), true),
-        ("far_s", Arc::new(far!(TimestampSecondArray, 1)), true),
-        ("far_ms", Arc::new(far!(TimestampMillisecondArray, 1_000)), true),
-        ("far_us", Arc::new(far!(TimestampMicrosecondArray, 1_000_000)), true),
-        ("utc_ms", Arc::new(times!(TimestampMillisecondArray, 1_000).with_timezone("UTC")), true),
-        ("utc_ns", Arc::new(times!(TimestampNanosecondArray, 1_000_000_000).with_timezone("UTC")), true),
+    ]
+}
+
+fn far_times(rng: &mut Rng, rows: usize) -> Vec<Column> {
+    vec![
+        ("far_s", Arc::new(far!(rng, rows, TimestampSecondArray, 1)), true),
+        ("far_ms", Arc::new(far!(rng, rows, TimestampMillisecondArray, 1_000)), true),
+        ("far_us", Arc::new(far!(rng, rows, TimestampMicrosecondArray, 1_000_000)), true),
+        ("utc_ms", Arc::new(times!(rng, rows, TimestampMillisecondArray, 1_000).with_timezone("UTC")), true),
+        ("utc_ns", Arc::new(times!(rng, rows, TimestampNanosecondArray, 1_000_000_000).with_timezone("UTC")), true),
+    ]
+}
+
+fn spans_and_nested(rng: &mut Rng, rows: usize) -> Vec<Column> {
+    vec![
         (
             "span_m",
             Arc::new(IntervalYearMonthArray::from(column(rng, rows, 15, &[0], |rng| rng.between(-30, 30) as i32))),
@@ -395,7 +427,11 @@ fn table(seed: u64, rows: usize) -> RecordBatch {
             },
             true,
         ),
-        ("tz_b", Arc::new(times!(TimestampMicrosecondArray, 1_000_000).with_timezone("Europe/Berlin")), true),
+        (
+            "tz_b",
+            Arc::new(times!(rng, rows, TimestampMicrosecondArray, 1_000_000).with_timezone("Europe/Berlin")),
+            true,
+        ),
         (
             "soon",
             Arc::new(TimestampMillisecondArray::from(column(rng, rows, 20, &[0, 999, 2_000_000_000], |rng| {
@@ -412,7 +448,14 @@ fn table(seed: u64, rows: usize) -> RecordBatch {
             }))),
             true,
         ),
-    ];
+    ]
+}
+
+/// `rows` rows of every column.
+fn table(seed: u64, rows: usize) -> RecordBatch {
+    let mut rng = Rng::new(seed, 0x7ab1_e000 + rows as u64);
+    let kinds = [numbers, floats, times, flags_texts_and_keys, far_times, spans_and_nested];
+    let columns = kinds.into_iter().flat_map(|kind| kind(&mut rng, rows));
     RecordBatch::try_from_iter_with_nullable(columns).expect("columns have one length")
 }
 

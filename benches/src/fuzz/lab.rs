@@ -35,254 +35,17 @@ use millpond::datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use millpond::datafusion::error::{DataFusionError, Result};
 use millpond::datafusion::physical_plan::{ExecutionPlan, collect};
 use millpond::datafusion::prelude::SessionConfig;
-use millpond::device::Engine;
-use millpond::options::Cache;
-use millpond::store::Store;
-use millpond::{DeviceChoice, Fallback, IntegerOverflow, Millpond, MillpondOptions, QueryReport};
-use millpond_memory::Strategy;
+use millpond::{DeviceChoice, Millpond, MillpondOptions, QueryReport};
 use millpond_queries::answer::{Answer, compare};
 use tokio::task::AbortHandle;
 
 use super::data::{Folder, TABLES, register, register_rows, rows_of};
+use super::devices::Devices;
 use super::made::{self, Surprises};
 use super::pair::{self, Door, Order, Outcome};
 use super::query::Query;
-use super::rng::Rng;
+use super::variant::{Trial, VARIANTS};
 use crate::runner::is_ordered;
-
-/// How a session on a device is set up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Variant {
-    pub batch_rows: usize,
-    pub partitions: usize,
-    /// Schedule of a simulated device; a shared device has its own.
-    pub sim_seed: usize,
-    pub target_partitions: usize,
-    /// Hash joins are partitioned, whatever their size.
-    pub partitioned: bool,
-    /// Device memory; 0 for the device's own limit.
-    pub memory: usize,
-    /// Values of a string column's dictionary; 0 for as many as there are outside tests.
-    pub dictionary_values: usize,
-    /// Groups that a hash table has room for at first; 0 for as many as there are outside tests.
-    pub groups_at_first: usize,
-    pub deterministic_floats: bool,
-    /// Setting of both sides.
-    pub integer_overflow: IntegerOverflow,
-    /// Memory resource of a simulated device; a shared device has its own.
-    pub memory_resource: Strategy,
-    /// Whether columns stay on the device.
-    pub cache: Cache,
-    /// Maximum bytes of stored columns; 0 for a share of the device's.
-    pub cache_bytes: usize,
-    /// Every n-th result that a repeated query reuses from earlier runs is falsified; 0 for none.
-    pub surprises: usize,
-    /// Rows and bytes of texts that a stored column may have; 0 for as many as there are outside tests.
-    pub cache_rows: usize,
-    pub cache_text_bytes: usize,
-}
-
-const fn variant(batch_rows: usize, partitions: usize, sim_seed: usize, target_partitions: usize) -> Variant {
-    Variant {
-        batch_rows,
-        partitions,
-        sim_seed,
-        target_partitions,
-        partitioned: false,
-        memory: 0,
-        dictionary_values: 0,
-        groups_at_first: 0,
-        deterministic_floats: false,
-        integer_overflow: IntegerOverflow::Wrap,
-        memory_resource: Strategy::CudaAsync,
-        cache: Cache::Auto,
-        cache_bytes: 0,
-        surprises: 0,
-        cache_rows: 0,
-        cache_text_bytes: 0,
-    }
-}
-
-/// Like `variant`, but every table is fed anew.
-const fn fed(variant: Variant) -> Variant {
-    Variant { cache: Cache::Off, ..variant }
-}
-
-/// Like `variant`, but whole numbers are checked for overflow.
-const fn checked(variant: Variant) -> Variant {
-    Variant { integer_overflow: IntegerOverflow::Error, ..variant }
-}
-
-/// The variants; query `n` runs under the `n`-th, modulo their number.
-pub const VARIANTS: [Variant; 13] = [
-    variant(0, 4, 0, 4),
-    fed(variant(100, 1, 0, 1)),
-    Variant { surprises: 2, ..variant(30, 3, 11, 4) },
-    Variant { partitioned: true, ..variant(0, 1, 12, 3) },
-    fed(variant(7, 2, 13, 2)),
-    checked(Variant { partitioned: true, groups_at_first: 3, ..variant(100, 4, 0, 4) }),
-    fed(Variant { memory: 192 << 10, ..variant(50, 2, 14, 3) }),
-    checked(Variant { dictionary_values: 3, groups_at_first: 1, ..variant(40, 3, 15, 3) }),
-    checked(fed(variant(3, 1, 0, 2))),
-    Variant { deterministic_floats: true, ..variant(16, 4, 16, 1) },
-    // The cache is so small that columns evict each other constantly.
-    Variant { memory_resource: Strategy::Caching, cache_bytes: 16 << 10, ..variant(64, 2, 17, 3) },
-    Variant { partitioned: true, memory_resource: Strategy::Arena, ..variant(3, 3, 18, 4) },
-    // Longer tables than m64 are fed, and so are its texts, beside stored ones.
-    Variant { dictionary_values: 3, cache_rows: 100, cache_text_bytes: 400, ..variant(30, 2, 19, 3) },
-];
-
-/// Variants that have a name.
-pub const NAMED: [(&str, usize); 1] = [("bounds", VARIANTS.len() - 1)];
-
-/// The variant that is called by a name or a number.
-pub fn variant_of(text: &str) -> Option<usize> {
-    let named = NAMED.iter().find(|(name, _)| *name == text).map(|(_, variant)| *variant);
-    named.or_else(|| text.parse().ok()).filter(|variant| *variant < VARIANTS.len())
-}
-
-/// How a query is tried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Trial {
-    /// Index among [`VARIANTS`].
-    pub variant: usize,
-    /// With its twin, in this order; by itself otherwise.
-    pub pair: Option<Order>,
-    /// Tables are created from the query, with every n-th reused result falsified; 0 for none.
-    pub made: Option<usize>,
-}
-
-impl Trial {
-    /// Query `number` of a seed, in a variant of its own or in `variant`. Where columns stay, it is with its twin in
-    /// half of all queries over all variants.
-    pub fn of(seed: u64, number: u64, variant: Option<usize>) -> Trial {
-        let variant = variant.unwrap_or(number as usize % VARIANTS.len());
-        let mut rng = Rng::new(seed ^ 0x7717, number);
-        let pair = (VARIANTS[variant].cache == Cache::Auto && rng.chance(72))
-            .then(|| rng.pick(&[Order::InTurn, Order::InRows, Order::Doors, Order::Anew]));
-        let mut rng = Rng::new(seed ^ 0x3ade, number);
-        // Those with a twin have no table.
-        let made = (pair.is_none() && rng.chance(20)).then(|| rng.pick(&[0, 0, 1, 2, 3]));
-        Trial { variant, pair, made }
-    }
-
-    pub fn alone(variant: usize) -> Trial {
-        Trial { variant, pair: None, made: None }
-    }
-
-    /// Query `number` of a seed, as it is tried: one of a pair has one more test against constants in most cases.
-    pub fn query(&self, seed: u64, number: u64) -> Query {
-        let query = Query::random(seed, number);
-        let mut rng = Rng::new(seed ^ 0x7e57, number);
-        if self.pair.is_some() && rng.chance(70) { query.tested(&mut rng) } else { query }
-    }
-}
-
-/// The devices of a run.
-pub struct Devices {
-    choice: DeviceChoice,
-    /// By the memory and the dictionaries' size of a variant, since a device remembers which columns have no
-    /// dictionary. Empty: each session opens one.
-    shared: BTreeMap<(usize, usize), Arc<Engine>>,
-}
-
-impl Devices {
-    /// Simulated devices, one for each session, or `choice` for all sessions together.
-    ///
-    /// # Errors
-    /// When it is not there, or the CPU.
-    pub fn open(choice: DeviceChoice) -> Result<Devices> {
-        let devices = Devices { choice, shared: BTreeMap::new() };
-        if choice == DeviceChoice::Sim { Ok(devices) } else { devices.share() }
-    }
-
-    /// `engine`, for all sessions together but those whose variant wants less memory or small dictionaries: these share
-    /// another one on the same device.
-    ///
-    /// # Errors
-    /// When the other ones cannot be opened.
-    pub fn around(engine: Arc<Engine>) -> Result<Devices> {
-        let choice = match engine.is_simulated() {
-            true => DeviceChoice::Sim,
-            false => DeviceChoice::Cuda(engine.device().id().0 as usize),
-        };
-        Devices { choice, shared: BTreeMap::from([((0, 0), engine)]) }.share()
-    }
-
-    /// Opens the shared devices that the variants need and that are not open yet.
-    fn share(mut self) -> Result<Devices> {
-        for variant in VARIANTS {
-            let key = (variant.memory, variant.dictionary_values);
-            if !self.shared.contains_key(&key) {
-                let opened = Engine::open(&self.options(&variant)).map_err(outside)?;
-                let missing = || DataFusionError::Configuration(format!("{} is no device to compare", self.choice));
-                self.shared.insert(key, opened.engine.ok_or_else(missing)?);
-            }
-        }
-        Ok(self)
-    }
-
-    fn options(&self, variant: &Variant) -> MillpondOptions {
-        let mut options = MillpondOptions::default();
-        options.device = self.choice;
-        options.fallback = Fallback::Allow;
-        options.min_rows = 0;
-        // The tables' files have just been written, and stay as they are.
-        options.cache_settle_seconds = 0;
-        options.batch_rows = variant.batch_rows;
-        options.partitions = variant.partitions;
-        options.debug_sim_seed = variant.sim_seed;
-        options.memory_limit_bytes = variant.memory;
-        options.memory_resource = variant.memory_resource;
-        options.deterministic_floats = variant.deterministic_floats;
-        options.integer_overflow = variant.integer_overflow;
-        options.debug_dictionary_values = variant.dictionary_values;
-        options.debug_groups_at_first = variant.groups_at_first;
-        options.cache = variant.cache;
-        options.cache_bytes = variant.cache_bytes;
-        options.debug_surprises = variant.surprises;
-        options.debug_cache_rows = variant.cache_rows;
-        options.debug_cache_text_bytes = variant.cache_text_bytes;
-        options
-    }
-
-    /// Value of the device option.
-    pub fn choice(&self) -> DeviceChoice {
-        self.choice
-    }
-
-    /// True when sessions share a device.
-    pub fn is_shared(&self) -> bool {
-        !self.shared.is_empty()
-    }
-
-    /// The device's name.
-    pub fn name(&self) -> String {
-        self.shared.values().next().map_or_else(|| "simulated device".to_string(), |engine| engine.name().to_string())
-    }
-
-    /// Defects of shared devices after all queries have ended.
-    pub async fn left(&self) -> Vec<String> {
-        let mut wrong = Vec::new();
-        for engine in self.shared.values() {
-            if engine.device().is_lost() {
-                wrong.push(format!("{} was lost", engine.name()));
-            }
-            Store::of(engine).clear();
-            let used = || engine.pool().used_bytes().as_u64();
-            for _ in 0..500 {
-                if used() == 0 {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            if used() > 0 {
-                wrong.push(format!("{} bytes of the pool of {} stay in use", used(), engine.name()));
-            }
-        }
-        wrong
-    }
-}
 
 /// Longest time that a query may take; small tables take milliseconds.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
@@ -353,7 +116,7 @@ pub enum Ran {
     Hang,
 }
 
-fn outside(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionError {
+pub(super) fn outside(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
@@ -431,7 +194,7 @@ impl Lab {
             cpus.push(cpu);
             let mut builder =
                 Millpond::builder().with_own_engine().with_options(on.options(&variant)).with_config(config);
-            if let Some(engine) = on.shared.get(&(variant.memory, variant.dictionary_values)) {
+            if let Some(engine) = on.shared(&variant) {
                 builder = builder.with_engine(Arc::clone(engine));
             }
             let session = builder.build().map_err(outside)?;
@@ -778,34 +541,5 @@ mod tests {
         let (smallest, why) = lab.reduce(query, Trial::alone(0), Kind::Answer, 100).await;
         assert!(smallest.sql().len() <= query.sql().len());
         assert!(!why.is_empty(), "{}", query.sql());
-    }
-
-    #[test]
-    fn half_of_the_queries_have_a_twin() {
-        let trials: Vec<Trial> = (0..3000).map(|number| Trial::of(5, number, None)).collect();
-        let pairs = trials.iter().filter(|trial| trial.pair.is_some()).count();
-        assert!((1400..1600).contains(&pairs), "{pairs} of 3000");
-        assert!(trials.iter().all(|trial| trial.pair.is_none() || VARIANTS[trial.variant].cache == Cache::Auto));
-        for order in [Order::InTurn, Order::InRows, Order::Doors, Order::Anew] {
-            assert!(trials.iter().filter(|trial| trial.pair == Some(order)).count() > 150, "{order:?}");
-        }
-    }
-
-    #[test]
-    fn a_tenth_of_the_queries_is_made_a_table_of() {
-        let trials: Vec<Trial> = (0..3000).map(|number| Trial::of(5, number, None)).collect();
-        let made = |each| trials.iter().filter(|trial| trial.made == each).count();
-        assert!((270..400).contains(&(3000 - made(None))), "{} of 3000", 3000 - made(None));
-        assert!([0, 1, 2, 3].iter().all(|each| made(Some(*each)) > 30));
-        assert!(trials.iter().all(|trial| trial.made.is_none() || trial.pair.is_none()));
-    }
-
-    #[test]
-    fn variants_by_name_and_number() {
-        let bounds = variant_of("bounds").expect("a variant");
-        assert!(VARIANTS[bounds].cache_rows > 0 && VARIANTS[bounds].cache_text_bytes > 0);
-        assert_eq!(variant_of("3"), Some(3));
-        assert_eq!([variant_of("13"), variant_of("tight")], [None, None]);
-        assert_eq!(Trial::of(1, 3, Some(bounds)).variant, bounds);
     }
 }

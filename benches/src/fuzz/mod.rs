@@ -13,6 +13,7 @@
 
 pub mod constant;
 pub mod data;
+pub mod devices;
 pub mod expr;
 pub mod lab;
 mod made;
@@ -21,6 +22,7 @@ pub mod query;
 pub mod rng;
 pub mod source;
 pub mod ty;
+pub mod variant;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,9 +33,11 @@ use millpond::DeviceChoice;
 use millpond::datafusion::error::{DataFusionError, Result};
 use millpond::device::Engine;
 
-use self::lab::{Devices, Lab, Operators, Trial, Verdict};
+use self::devices::Devices;
+use self::lab::{Kind, Lab, Operators, Verdict};
 use self::pair::Outcome;
 use self::query::Query;
+use self::variant::{Trial, VARIANTS};
 
 /// Options of a fuzz run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +78,14 @@ impl Default for Options {
     }
 }
 
+/// Queries that failed on a side where that is allowed.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Failures {
+    pub both: u64,
+    pub cpu_alone: u64,
+    pub device_alone: u64,
+}
+
 /// Counts of a run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Summary {
@@ -83,9 +95,7 @@ pub struct Summary {
     pub wholly_on_device: u64,
     /// Of the same ones: nothing ran on the device.
     pub not_on_device: u64,
-    pub both_fail: u64,
-    pub device_answers_alone: u64,
-    pub device_fails_alone: u64,
+    pub failures: Failures,
     /// Queries that ran in turn with a twin, and those of them whose two answers are not equal.
     pub pairs: u64,
     pub pairs_apart: u64,
@@ -105,9 +115,9 @@ impl Summary {
         self.same += other.same;
         self.wholly_on_device += other.wholly_on_device;
         self.not_on_device += other.not_on_device;
-        self.both_fail += other.both_fail;
-        self.device_answers_alone += other.device_answers_alone;
-        self.device_fails_alone += other.device_fails_alone;
+        self.failures.both += other.failures.both;
+        self.failures.cpu_alone += other.failures.cpu_alone;
+        self.failures.device_alone += other.failures.device_alone;
         self.pairs += other.pairs;
         self.pairs_apart += other.pairs_apart;
         self.made += other.made;
@@ -147,9 +157,9 @@ impl fmt::Display for Summary {
             self.same,
             self.wholly_on_device,
             self.not_on_device,
-            self.both_fail,
-            self.device_answers_alone,
-            self.device_fails_alone,
+            self.failures.both,
+            self.failures.cpu_alone,
+            self.failures.device_alone,
             self.differences.len(),
             self.share_on_device() * 100.0,
             self.pairs,
@@ -183,8 +193,8 @@ async fn run_over(options: Options, devices: Devices, say: impl Fn(&str) + Clone
     let options = Options { device: devices.choice(), ..options };
     let Options { seed, first, queries, workers, .. } = options;
     let variants = match options.variant {
-        Some(variant) => format!("variant {variant}, {:?}", lab::VARIANTS[variant]),
-        None => format!("{} variants in turn", lab::VARIANTS.len()),
+        Some(variant) => format!("variant {variant}, {:?}", VARIANTS[variant]),
+        None => format!("{} variants in turn", VARIANTS.len()),
     };
     say(&format!(
         "seed {seed:#x}: queries {first} to {} over {}, {workers} at a time, under {variants}",
@@ -260,14 +270,14 @@ async fn work(
                 summary.add(one);
             }
             Verdict::BothFail { message } => {
-                summary.both_fail += 1;
+                summary.failures.both += 1;
                 if options.verbose {
                     say(&format!("{number} fails on both sides: {message}"));
                 }
             }
-            Verdict::DeviceAnswersAlone { .. } => summary.device_answers_alone += 1,
+            Verdict::DeviceAnswersAlone { .. } => summary.failures.cpu_alone += 1,
             Verdict::DeviceFailsAlone { message } => {
-                summary.device_fails_alone += 1;
+                summary.failures.device_alone += 1;
                 if options.verbose {
                     say(&format!("{number} fails on the device alone: {message}"));
                 }
@@ -277,37 +287,54 @@ async fn work(
                 let (smallest, why) = lab.reduce(&query, trial, kind, options.reduce_runs).await;
                 let why = if why.is_empty() { message } else { why };
                 let rows = lab.reduce_rows(&smallest, trial, kind, options.reduce_runs).await?;
-                let mut again = String::new();
-                if let Some(variant) = options.variant {
-                    again += &format!(" --variant {variant}");
-                }
-                if devices.is_shared() {
-                    again += &format!(" --device {}", options.device);
-                }
-                if let Some(each) = trial.made {
-                    again += &format!("    -- as a table, with debug_surprises = {each}");
-                }
-                // Both texts of a pair.
-                let twin_of = |query: &Query| match trial.pair {
-                    Some(_) => format!("\n  its twin {}", query.twin().sql()),
-                    None => String::new(),
-                };
-                let text = format!(
-                    "{kind:?} differs: cargo fuzz-sql --seed {:#x} --first {number} --queries 1{again}    -- {:?}\n  \
-                     query    {}{}\n  smallest {}{}\n  because  {why}\n  over     {rows}",
-                    options.seed,
-                    lab::VARIANTS[trial.variant],
-                    query.sql(),
-                    twin_of(&query),
-                    smallest.sql(),
-                    twin_of(&smallest),
-                );
+                let again = arguments(&options, &devices, trial);
+                let text = report(&options, &again, (number, trial, kind), (&query, &smallest), (&why, &rows));
                 say(&text);
                 summary.differences.push(text);
             }
         }
     }
     Ok(summary)
+}
+
+/// Further arguments of the command that repeats a query.
+fn arguments(options: &Options, devices: &Devices, trial: Trial) -> String {
+    let mut again = String::new();
+    if let Some(variant) = options.variant {
+        again += &format!(" --variant {variant}");
+    }
+    if devices.is_shared() {
+        again += &format!(" --device {}", options.device);
+    }
+    if let Some(each) = trial.made {
+        again += &format!("    -- as a table, with debug_surprises = {each}");
+    }
+    again
+}
+
+/// The paragraph of a difference: the command that repeats it, the query and the smallest one with their twins, why the
+/// answers differ, and over which rows.
+fn report(
+    options: &Options,
+    again: &str,
+    (number, trial, kind): (u64, Trial, Kind),
+    (query, smallest): (&Query, &Query),
+    (why, rows): (&str, &str),
+) -> String {
+    let twin_of = |query: &Query| match trial.pair {
+        Some(_) => format!("\n  its twin {}", query.twin().sql()),
+        None => String::new(),
+    };
+    format!(
+        "{kind:?} differs: cargo fuzz-sql --seed {:#x} --first {number} --queries 1{again}    -- {:?}\n  \
+         query    {}{}\n  smallest {}{}\n  because  {why}\n  over     {rows}",
+        options.seed,
+        VARIANTS[trial.variant],
+        query.sql(),
+        twin_of(query),
+        smallest.sql(),
+        twin_of(smallest),
+    )
 }
 
 #[cfg(test)]
@@ -323,12 +350,15 @@ mod tests {
         println!("{}\n{summary}", summary.operators_text());
         assert!(summary.differences.is_empty(), "{}", summary.differences.join("\n"));
         assert!(summary.share_on_device() > 0.15, "the generator no longer exercises the device: {summary}");
-        assert!(summary.device_fails_alone * 100 < summary.queries, "rows that nobody needs fail too often: {summary}");
+        assert!(
+            summary.failures.device_alone * 100 < summary.queries,
+            "rows that nobody needs fail too often: {summary}"
+        );
         assert!(summary.pairs * 5 > summary.queries, "too few queries have twins: {summary}");
         // Every seed is another sample: each limit is at least four standard deviations from the usual share.
         // Usual are pairs 0.48, tables 0.10 of all queries and another answer 0.22 of the pairs.
         assert!(summary.made * 16 > summary.queries, "of too few queries tables are made: {summary}");
         assert!(summary.pairs_apart * 8 > summary.pairs, "twins seldom have another answer: {summary}");
-        assert!(summary.both_fail * 4 < summary.queries, "too many queries fail on both sides: {summary}");
+        assert!(summary.failures.both * 4 < summary.queries, "too many queries fail on both sides: {summary}");
     }
 }

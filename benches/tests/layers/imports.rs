@@ -55,14 +55,30 @@ struct Source {
     outside: BTreeSet<String>,
 }
 
+/// A word or a sign, and the line that it begins on, from 1.
+#[derive(Debug, Clone)]
+pub struct Token {
+    pub text: String,
+    pub line: usize,
+}
+
+impl AsRef<str> for Token {
+    fn as_ref(&self) -> &str {
+        &self.text
+    }
+}
+
 /// Words and signs, without comments and texts. `::` is one sign.
-fn tokens(code: &str) -> Vec<String> {
+pub fn tokens(code: &str) -> Vec<Token> {
     let letters: Vec<char> = code.chars().collect();
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let at = |i: usize| letters.get(i).copied().unwrap_or('\0');
     let mut tokens = Vec::new();
-    let mut i = 0;
+    let (mut i, mut counted, mut line) = (0, 0, 1);
     while i < letters.len() {
+        line += letters[counted..i].iter().filter(|letter| **letter == '\n').count();
+        counted = i;
+        let mut push = |text: String| tokens.push(Token { text, line });
         let c = letters[i];
         if c == '/' && at(i + 1) == '/' {
             while i < letters.len() && letters[i] != '\n' {
@@ -109,13 +125,13 @@ fn tokens(code: &str) -> Vec<String> {
             while is_word(at(i)) {
                 i += 1;
             }
-            tokens.push(letters[begin..i].iter().collect());
+            push(letters[begin..i].iter().collect());
         } else if c == ':' && at(i + 1) == ':' {
-            tokens.push("::".to_string());
+            push("::".to_string());
             i += 2;
         } else {
             if !c.is_whitespace() {
-                tokens.push(c.to_string());
+                push(c.to_string());
             }
             i += 1;
         }
@@ -145,33 +161,35 @@ fn raw_text(letters: &[char], from: usize) -> Option<usize> {
     None
 }
 
-/// The tokens without items under `#[cfg(test)]`.
-fn without_tests(tokens: Vec<String>) -> Vec<String> {
+/// The tokens without items under `#[cfg(test)]`, and the number of lines of these items.
+pub fn without_tests(tokens: Vec<Token>) -> (Vec<Token>, usize) {
     let mark = ["#", "[", "cfg", "(", "test", ")", "]"];
-    let mut kept = Vec::new();
+    let (mut kept, mut lines) = (Vec::new(), 0);
     let mut i = 0;
     while i < tokens.len() {
-        if tokens[i..].iter().zip(mark).filter(|(token, mark)| token == mark).count() < mark.len() {
+        if tokens[i..].iter().zip(mark).filter(|(token, mark)| token.text == *mark).count() < mark.len() {
             kept.push(tokens[i].clone());
             i += 1;
             continue;
         }
+        let first = tokens[i].line;
         i += mark.len();
         let mut depth = 0;
         while i < tokens.len() {
-            match tokens[i].as_str() {
+            match tokens[i].text.as_str() {
                 "{" => depth += 1,
                 "}" => depth -= 1,
                 _ => {}
             }
-            let ends = depth == 0 && matches!(tokens[i].as_str(), "}" | ";");
+            let ends = depth == 0 && matches!(tokens[i].text.as_str(), "}" | ";");
             i += 1;
             if ends {
                 break;
             }
         }
+        lines += tokens[i - 1].line - first + 1;
     }
-    kept
+    (kept, lines)
 }
 
 /// The paths of a `use`, from behind the word to its `;`: each with the name it brings, or `*`.
@@ -224,7 +242,7 @@ fn use_tree(tokens: &[String], prefix: &[String], out: &mut Vec<(Vec<String>, St
 
 impl Source {
     fn read(file: &str, code: &str) -> Self {
-        let tokens = without_tests(tokens(code));
+        let tokens: Vec<String> = without_tests(tokens(code)).0.into_iter().map(|token| token.text).collect();
         let mut source = Self { file: file.to_string(), tokens, ..Self::default() };
         let tokens = source.tokens.clone();
         let (mut depth, mut i) = (0_usize, 0);
@@ -427,7 +445,7 @@ pub fn largest_circle(uses: &BTreeMap<File, BTreeSet<File>>) -> BTreeSet<&File> 
 }
 
 /// Structs with named fields.
-fn structs_of(tokens: &[String]) -> Vec<(String, Fields)> {
+pub fn structs_of(tokens: &[String]) -> Vec<(String, Fields)> {
     let mut found = Vec::new();
     for (i, token) in tokens.iter().enumerate() {
         if token != "struct" {

@@ -1,5 +1,5 @@
-//! Holds the import arrows between the crates, and the fences around cudarc, DataFusion and `unsafe`; `engine` those
-//! inside the engine.
+//! Holds the import arrows between the crates, and the fences around cudarc, DataFusion and `unsafe`.
+//! `engine` holds the arrows inside the engine, `numbers` sizes and names.
 //!
 //! ```text
 //!   ptx ← memory ← kernels ← engine ← queries ← benches ← cli          parquet ← engine, cli; data stands alone
@@ -7,6 +7,7 @@
 
 mod engine;
 mod imports;
+mod numbers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

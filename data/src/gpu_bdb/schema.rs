@@ -197,150 +197,175 @@ impl Table {
     }
 
     fn text(self) -> &'static str {
-        match self {
-            Table::DateDim => {
-                "d_date_sk key, d_date_id prose, d_date prose, d_month_seq int, d_week_seq int, d_quarter_seq int, \
-                 d_year int, d_dow int, d_moy int, d_dom int, d_qoy int, d_fy_year int, d_fy_quarter_seq int, \
-                 d_fy_week_seq int, d_day_name text, d_quarter_name text, d_holiday text, d_weekend text, \
-                 d_following_holiday text, d_first_dom int, d_last_dom int, d_same_day_ly int, d_same_day_lq int, \
-                 d_current_day text, d_current_week text, d_current_month text, d_current_quarter text, \
-                 d_current_year text"
-            }
-            Table::TimeDim => {
-                "t_time_sk key, t_time_id prose, t_time int, t_hour int, t_minute int, t_second int, t_am_pm text, \
-                 t_shift text, t_sub_shift text, t_meal_time text?"
-            }
-            Table::IncomeBand => "ib_income_band_sk key, ib_lower_bound int, ib_upper_bound int",
-            Table::ShipMode => {
-                "sm_ship_mode_sk key, sm_ship_mode_id text, sm_type text, sm_code text, sm_carrier text, \
-                 sm_contract text"
-            }
-            Table::WebSite => {
-                "web_site_sk key, web_site_id text, web_rec_start_date text, web_rec_end_date text?, web_name text, \
-                 web_open_date_sk key >date_dim, web_close_date_sk key >date_dim, web_class text, web_manager text, \
-                 web_mkt_id int, web_mkt_class text, web_mkt_desc text, web_market_manager text, web_company_id int, \
-                 web_company_name text, web_street_number text, web_street_name text, web_street_type text, \
-                 web_suite_number text, web_city text, web_county text, web_state text, web_zip text, \
-                 web_country text, web_gmt_offset money, web_tax_percentage money"
-            }
-            Table::Reason => "r_reason_sk key, r_reason_id text, r_reason_desc text",
-            Table::Warehouse => {
-                "w_warehouse_sk key, w_warehouse_id text, w_warehouse_name text, w_warehouse_sq_ft int, \
-                 w_street_number text, w_street_name text, w_street_type text, w_suite_number text, w_city text, \
-                 w_county text, w_state text, w_zip text, w_country text, w_gmt_offset money"
-            }
-            Table::Store => {
-                "s_store_sk key, s_store_id text, s_rec_start_date text, s_rec_end_date text?, \
-                 s_closed_date_sk key >date_dim, s_store_name text, s_number_employees int, s_floor_space int, \
-                 s_hours text, s_manager text, s_market_id int, s_geography_class text, s_market_desc text, \
-                 s_market_manager text, s_division_id int, s_division_name text, s_company_id int, \
-                 s_company_name text, s_street_number text, s_street_name text, s_street_type text, \
-                 s_suite_number text, s_city text, s_county text, s_state text, s_zip text, s_country text, \
-                 s_gmt_offset money, s_tax_precentage money"
-            }
-            Table::WebPage => {
-                "wp_web_page_sk key, wp_web_page_id text, wp_rec_start_date text, wp_rec_end_date text?, \
-                 wp_creation_date_sk key >date_dim, wp_access_date_sk key >date_dim, wp_autogen_flag text, \
-                 wp_customer_sk key >customer, wp_url text, wp_type text, wp_char_count int, wp_link_count int, \
-                 wp_image_count int, wp_max_ad_count int"
-            }
-            Table::Promotion => {
-                "p_promo_sk key, p_promo_id text, p_start_date_sk key >date_dim, p_end_date_sk key >date_dim, \
-                 p_item_sk key >item, p_cost money, p_response_target int, p_promo_name text, p_channel_dmail text?, \
-                 p_channel_email text?, p_channel_catalog text, p_channel_tv text?, p_channel_radio text, \
-                 p_channel_press text, p_channel_event text, p_channel_demo text, p_channel_details text, \
-                 p_purpose text, p_discount_active text"
-            }
-            Table::HouseholdDemographics => {
-                "hd_demo_sk key, hd_income_band_sk key >income_band, hd_buy_potential text, hd_dep_count int?, \
-                 hd_vehicle_count int"
-            }
-            Table::CustomerDemographics => {
-                "cd_demo_sk key, cd_gender text?, cd_marital_status text?, cd_education_status text?, \
-                 cd_purchase_estimate int, cd_credit_rating text, cd_dep_count int, cd_dep_employed_count int, \
-                 cd_dep_college_count int"
-            }
-            Table::CustomerAddress => {
-                "ca_address_sk key, ca_address_id prose, ca_street_number text, ca_street_name text, \
-                 ca_street_type text, ca_suite_number text, ca_city text, ca_county text, ca_state text, \
-                 ca_zip text, ca_country text, ca_gmt_offset money, ca_location_type text"
-            }
-            Table::Customer => {
-                "c_customer_sk key, c_customer_id prose, c_current_cdemo_sk key? >customer_demographics, \
-                 c_current_hdemo_sk key? >household_demographics, c_current_addr_sk key? >customer_address, \
-                 c_first_shipto_date_sk key >date_dim, c_first_sales_date_sk key >date_dim, c_salutation text, \
-                 c_first_name text, c_last_name text, c_preferred_cust_flag text?, c_birth_day int, \
-                 c_birth_month int, c_birth_year int, c_birth_country text?, c_login prose?, \
-                 c_email_address prose?, c_last_review_date text"
-            }
-            Table::Item => {
-                "i_item_sk key, i_item_id prose, i_rec_start_date text, i_rec_end_date text?, i_item_desc prose?, \
-                 i_current_price money, i_wholesale_cost money, i_brand_id int, i_brand text, i_class_id int, \
-                 i_class text, i_category_id int, i_category text, i_manufact_id int, i_manufact text, i_size text, \
-                 i_formulation text, i_color text, i_units text, i_container text, i_manager_id int, \
-                 i_product_name text"
-            }
-            Table::ItemMarketprices => {
-                "imp_sk key, imp_item_sk key >item, imp_competitor text, imp_competitor_price money?, \
-                 imp_start_date key >date_dim, imp_end_date key? >date_dim"
-            }
-            Table::StoreSales => {
-                "ss_sold_date_sk key >date_dim, ss_sold_time_sk key >time_dim, ss_item_sk key >item, \
-                 ss_customer_sk key >customer, ss_cdemo_sk key? >customer_demographics, \
-                 ss_hdemo_sk key? >household_demographics, ss_addr_sk key? >customer_address, \
-                 ss_store_sk key >store, ss_promo_sk key? >promotion, ss_ticket_number order, ss_quantity int, \
-                 ss_wholesale_cost money, ss_list_price money, ss_sales_price money, ss_ext_discount_amt money, \
-                 ss_ext_sales_price money, ss_ext_wholesale_cost money, ss_ext_list_price money, ss_ext_tax money, \
-                 ss_coupon_amt money, ss_net_paid money, ss_net_paid_inc_tax money, ss_net_profit money"
-            }
-            Table::StoreReturns => {
-                "sr_returned_date_sk key >date_dim, sr_return_time_sk key >time_dim, sr_item_sk key >item, \
-                 sr_customer_sk key >customer, sr_cdemo_sk key >customer_demographics, \
-                 sr_hdemo_sk key >household_demographics, sr_addr_sk key >customer_address, sr_store_sk key >store, \
-                 sr_reason_sk key >reason, sr_ticket_number order, sr_return_quantity int, sr_return_amt money, \
-                 sr_return_tax money, sr_return_amt_inc_tax money, sr_fee money, sr_return_ship_cost money, \
-                 sr_refunded_cash money, sr_reversed_charge money, sr_store_credit money, sr_net_loss money"
-            }
-            Table::WebSales => {
-                "ws_sold_date_sk key >date_dim, ws_sold_time_sk key >time_dim, ws_ship_date_sk key >date_dim, \
-                 ws_item_sk key >item, ws_bill_customer_sk key >customer, \
-                 ws_bill_cdemo_sk key? >customer_demographics, ws_bill_hdemo_sk key? >household_demographics, \
-                 ws_bill_addr_sk key? >customer_address, ws_ship_customer_sk key >customer, \
-                 ws_ship_cdemo_sk key? >customer_demographics, ws_ship_hdemo_sk key? >household_demographics, \
-                 ws_ship_addr_sk key? >customer_address, ws_web_page_sk key? >web_page, \
-                 ws_web_site_sk key? >web_site, ws_ship_mode_sk key? >ship_mode, ws_warehouse_sk key? >warehouse, \
-                 ws_promo_sk key? >promotion, ws_order_number order, ws_quantity int, ws_wholesale_cost money, \
-                 ws_list_price money, ws_sales_price money, ws_ext_discount_amt money, ws_ext_sales_price money, \
-                 ws_ext_wholesale_cost money, ws_ext_list_price money, ws_ext_tax money, ws_coupon_amt money, \
-                 ws_ext_ship_cost money, ws_net_paid money, ws_net_paid_inc_tax money, ws_net_paid_inc_ship money, \
-                 ws_net_paid_inc_ship_tax money, ws_net_profit money"
-            }
-            Table::WebReturns => {
-                "wr_returned_date_sk key >date_dim, wr_returned_time_sk key >time_dim, wr_item_sk key >item, \
-                 wr_refunded_customer_sk key >customer, wr_refunded_cdemo_sk key >customer_demographics, \
-                 wr_refunded_hdemo_sk key >household_demographics, wr_refunded_addr_sk key >customer_address, \
-                 wr_returning_customer_sk key >customer, wr_returning_cdemo_sk key >customer_demographics, \
-                 wr_returning_hdemo_sk key >household_demographics, wr_returning_addr_sk key >customer_address, \
-                 wr_web_page_sk key >web_page, wr_reason_sk key >reason, wr_order_number order, \
-                 wr_return_quantity int, wr_return_amt money, wr_return_tax money, wr_return_amt_inc_tax money, \
-                 wr_fee money, wr_return_ship_cost money, wr_refunded_cash money, wr_reversed_charge money, \
-                 wr_account_credit money, wr_net_loss money"
-            }
-            Table::WebClickstreams => {
-                "wcs_click_date_sk key >date_dim, wcs_click_time_sk key >time_dim, wcs_sales_sk order?, \
-                 wcs_item_sk key >item, wcs_web_page_sk key? >web_page, wcs_user_sk key? >customer"
-            }
-            Table::Inventory => {
-                "inv_date_sk key >date_dim, inv_item_sk key >item, inv_warehouse_sk key >warehouse, \
-                 inv_quantity_on_hand int?"
-            }
-            Table::ProductReviews => {
-                "pr_review_sk key, pr_review_date text, pr_review_time text, pr_review_rating int, \
-                 pr_item_sk key >item, pr_user_sk key >customer, pr_order_sk order, pr_review_content prose"
-            }
-        }
+        let (_, text) = COLUMNS.iter().find(|(table, _)| *table == self).expect("every table has its columns");
+        text
     }
 }
+
+/// The columns of each table: name, kind (`?`: may be NULL), and the table that a key refers to.
+const COLUMNS: [(Table, &str); 23] = [
+    (
+        Table::DateDim,
+        "d_date_sk key, d_date_id prose, d_date prose, d_month_seq int, d_week_seq int, d_quarter_seq int, \
+         d_year int, d_dow int, d_moy int, d_dom int, d_qoy int, d_fy_year int, d_fy_quarter_seq int, \
+         d_fy_week_seq int, d_day_name text, d_quarter_name text, d_holiday text, d_weekend text, \
+         d_following_holiday text, d_first_dom int, d_last_dom int, d_same_day_ly int, d_same_day_lq int, \
+         d_current_day text, d_current_week text, d_current_month text, d_current_quarter text, \
+         d_current_year text",
+    ),
+    (
+        Table::TimeDim,
+        "t_time_sk key, t_time_id prose, t_time int, t_hour int, t_minute int, t_second int, t_am_pm text, \
+         t_shift text, t_sub_shift text, t_meal_time text?",
+    ),
+    (Table::IncomeBand, "ib_income_band_sk key, ib_lower_bound int, ib_upper_bound int"),
+    (
+        Table::ShipMode,
+        "sm_ship_mode_sk key, sm_ship_mode_id text, sm_type text, sm_code text, sm_carrier text, \
+         sm_contract text",
+    ),
+    (
+        Table::WebSite,
+        "web_site_sk key, web_site_id text, web_rec_start_date text, web_rec_end_date text?, web_name text, \
+         web_open_date_sk key >date_dim, web_close_date_sk key >date_dim, web_class text, web_manager text, \
+         web_mkt_id int, web_mkt_class text, web_mkt_desc text, web_market_manager text, web_company_id int, \
+         web_company_name text, web_street_number text, web_street_name text, web_street_type text, \
+         web_suite_number text, web_city text, web_county text, web_state text, web_zip text, \
+         web_country text, web_gmt_offset money, web_tax_percentage money",
+    ),
+    (Table::Reason, "r_reason_sk key, r_reason_id text, r_reason_desc text"),
+    (
+        Table::Warehouse,
+        "w_warehouse_sk key, w_warehouse_id text, w_warehouse_name text, w_warehouse_sq_ft int, \
+         w_street_number text, w_street_name text, w_street_type text, w_suite_number text, w_city text, \
+         w_county text, w_state text, w_zip text, w_country text, w_gmt_offset money",
+    ),
+    (
+        Table::Store,
+        "s_store_sk key, s_store_id text, s_rec_start_date text, s_rec_end_date text?, \
+         s_closed_date_sk key >date_dim, s_store_name text, s_number_employees int, s_floor_space int, \
+         s_hours text, s_manager text, s_market_id int, s_geography_class text, s_market_desc text, \
+         s_market_manager text, s_division_id int, s_division_name text, s_company_id int, \
+         s_company_name text, s_street_number text, s_street_name text, s_street_type text, \
+         s_suite_number text, s_city text, s_county text, s_state text, s_zip text, s_country text, \
+         s_gmt_offset money, s_tax_precentage money",
+    ),
+    (
+        Table::WebPage,
+        "wp_web_page_sk key, wp_web_page_id text, wp_rec_start_date text, wp_rec_end_date text?, \
+         wp_creation_date_sk key >date_dim, wp_access_date_sk key >date_dim, wp_autogen_flag text, \
+         wp_customer_sk key >customer, wp_url text, wp_type text, wp_char_count int, wp_link_count int, \
+         wp_image_count int, wp_max_ad_count int",
+    ),
+    (
+        Table::Promotion,
+        "p_promo_sk key, p_promo_id text, p_start_date_sk key >date_dim, p_end_date_sk key >date_dim, \
+         p_item_sk key >item, p_cost money, p_response_target int, p_promo_name text, p_channel_dmail text?, \
+         p_channel_email text?, p_channel_catalog text, p_channel_tv text?, p_channel_radio text, \
+         p_channel_press text, p_channel_event text, p_channel_demo text, p_channel_details text, \
+         p_purpose text, p_discount_active text",
+    ),
+    (
+        Table::HouseholdDemographics,
+        "hd_demo_sk key, hd_income_band_sk key >income_band, hd_buy_potential text, hd_dep_count int?, \
+         hd_vehicle_count int",
+    ),
+    (
+        Table::CustomerDemographics,
+        "cd_demo_sk key, cd_gender text?, cd_marital_status text?, cd_education_status text?, \
+         cd_purchase_estimate int, cd_credit_rating text, cd_dep_count int, cd_dep_employed_count int, \
+         cd_dep_college_count int",
+    ),
+    (
+        Table::CustomerAddress,
+        "ca_address_sk key, ca_address_id prose, ca_street_number text, ca_street_name text, \
+         ca_street_type text, ca_suite_number text, ca_city text, ca_county text, ca_state text, \
+         ca_zip text, ca_country text, ca_gmt_offset money, ca_location_type text",
+    ),
+    (
+        Table::Customer,
+        "c_customer_sk key, c_customer_id prose, c_current_cdemo_sk key? >customer_demographics, \
+         c_current_hdemo_sk key? >household_demographics, c_current_addr_sk key? >customer_address, \
+         c_first_shipto_date_sk key >date_dim, c_first_sales_date_sk key >date_dim, c_salutation text, \
+         c_first_name text, c_last_name text, c_preferred_cust_flag text?, c_birth_day int, \
+         c_birth_month int, c_birth_year int, c_birth_country text?, c_login prose?, \
+         c_email_address prose?, c_last_review_date text",
+    ),
+    (
+        Table::Item,
+        "i_item_sk key, i_item_id prose, i_rec_start_date text, i_rec_end_date text?, i_item_desc prose?, \
+         i_current_price money, i_wholesale_cost money, i_brand_id int, i_brand text, i_class_id int, \
+         i_class text, i_category_id int, i_category text, i_manufact_id int, i_manufact text, i_size text, \
+         i_formulation text, i_color text, i_units text, i_container text, i_manager_id int, \
+         i_product_name text",
+    ),
+    (
+        Table::ItemMarketprices,
+        "imp_sk key, imp_item_sk key >item, imp_competitor text, imp_competitor_price money?, \
+         imp_start_date key >date_dim, imp_end_date key? >date_dim",
+    ),
+    (
+        Table::StoreSales,
+        "ss_sold_date_sk key >date_dim, ss_sold_time_sk key >time_dim, ss_item_sk key >item, \
+         ss_customer_sk key >customer, ss_cdemo_sk key? >customer_demographics, \
+         ss_hdemo_sk key? >household_demographics, ss_addr_sk key? >customer_address, \
+         ss_store_sk key >store, ss_promo_sk key? >promotion, ss_ticket_number order, ss_quantity int, \
+         ss_wholesale_cost money, ss_list_price money, ss_sales_price money, ss_ext_discount_amt money, \
+         ss_ext_sales_price money, ss_ext_wholesale_cost money, ss_ext_list_price money, ss_ext_tax money, \
+         ss_coupon_amt money, ss_net_paid money, ss_net_paid_inc_tax money, ss_net_profit money",
+    ),
+    (
+        Table::StoreReturns,
+        "sr_returned_date_sk key >date_dim, sr_return_time_sk key >time_dim, sr_item_sk key >item, \
+         sr_customer_sk key >customer, sr_cdemo_sk key >customer_demographics, \
+         sr_hdemo_sk key >household_demographics, sr_addr_sk key >customer_address, sr_store_sk key >store, \
+         sr_reason_sk key >reason, sr_ticket_number order, sr_return_quantity int, sr_return_amt money, \
+         sr_return_tax money, sr_return_amt_inc_tax money, sr_fee money, sr_return_ship_cost money, \
+         sr_refunded_cash money, sr_reversed_charge money, sr_store_credit money, sr_net_loss money",
+    ),
+    (
+        Table::WebSales,
+        "ws_sold_date_sk key >date_dim, ws_sold_time_sk key >time_dim, ws_ship_date_sk key >date_dim, \
+         ws_item_sk key >item, ws_bill_customer_sk key >customer, \
+         ws_bill_cdemo_sk key? >customer_demographics, ws_bill_hdemo_sk key? >household_demographics, \
+         ws_bill_addr_sk key? >customer_address, ws_ship_customer_sk key >customer, \
+         ws_ship_cdemo_sk key? >customer_demographics, ws_ship_hdemo_sk key? >household_demographics, \
+         ws_ship_addr_sk key? >customer_address, ws_web_page_sk key? >web_page, \
+         ws_web_site_sk key? >web_site, ws_ship_mode_sk key? >ship_mode, ws_warehouse_sk key? >warehouse, \
+         ws_promo_sk key? >promotion, ws_order_number order, ws_quantity int, ws_wholesale_cost money, \
+         ws_list_price money, ws_sales_price money, ws_ext_discount_amt money, ws_ext_sales_price money, \
+         ws_ext_wholesale_cost money, ws_ext_list_price money, ws_ext_tax money, ws_coupon_amt money, \
+         ws_ext_ship_cost money, ws_net_paid money, ws_net_paid_inc_tax money, ws_net_paid_inc_ship money, \
+         ws_net_paid_inc_ship_tax money, ws_net_profit money",
+    ),
+    (
+        Table::WebReturns,
+        "wr_returned_date_sk key >date_dim, wr_returned_time_sk key >time_dim, wr_item_sk key >item, \
+         wr_refunded_customer_sk key >customer, wr_refunded_cdemo_sk key >customer_demographics, \
+         wr_refunded_hdemo_sk key >household_demographics, wr_refunded_addr_sk key >customer_address, \
+         wr_returning_customer_sk key >customer, wr_returning_cdemo_sk key >customer_demographics, \
+         wr_returning_hdemo_sk key >household_demographics, wr_returning_addr_sk key >customer_address, \
+         wr_web_page_sk key >web_page, wr_reason_sk key >reason, wr_order_number order, \
+         wr_return_quantity int, wr_return_amt money, wr_return_tax money, wr_return_amt_inc_tax money, \
+         wr_fee money, wr_return_ship_cost money, wr_refunded_cash money, wr_reversed_charge money, \
+         wr_account_credit money, wr_net_loss money",
+    ),
+    (
+        Table::WebClickstreams,
+        "wcs_click_date_sk key >date_dim, wcs_click_time_sk key >time_dim, wcs_sales_sk order?, \
+         wcs_item_sk key >item, wcs_web_page_sk key? >web_page, wcs_user_sk key? >customer",
+    ),
+    (
+        Table::Inventory,
+        "inv_date_sk key >date_dim, inv_item_sk key >item, inv_warehouse_sk key >warehouse, \
+         inv_quantity_on_hand int?",
+    ),
+    (
+        Table::ProductReviews,
+        "pr_review_sk key, pr_review_date text, pr_review_time text, pr_review_rating int, \
+         pr_item_sk key >item, pr_user_sk key >customer, pr_order_sk order, pr_review_content prose",
+    ),
+];
 
 impl Column {
     fn parse(text: &'static str) -> Column {

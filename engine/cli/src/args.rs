@@ -118,11 +118,13 @@ pub struct QueryArgs {
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// How answers look; auto is a table on a terminal and csv otherwise. A table on a terminal is as wide as the terminal at most
+    /// How answers look; auto is a table on a terminal and csv otherwise. A table on a terminal is as wide as the
+    /// terminal at most
     #[arg(long, value_enum, default_value_t = Format::Auto)]
     pub format: Format,
 
-    /// Rows of an answer that a table shows, its first and its last ones: a number, or all; 40 on a terminal, and all elsewhere
+    /// Rows of an answer that a table shows, its first and its last ones: a number, or all; 40 on a terminal, and all
+    /// elsewhere
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = rows)]
     pub rows: Option<Rows>,
 
@@ -146,8 +148,8 @@ pub struct SessionArgs {
     #[arg(long, global = true, value_name = "MODE")]
     pub fallback: Option<String>,
 
-    /// How device memory is allocated: cuda, cuda_async_default, cuda_async, caching, arena or binning; for run and mem,
-    /// also several, separated by commas, or all
+    /// How device memory is allocated: cuda, cuda_async_default, cuda_async, caching, arena or binning; for run and
+    /// mem, also several, separated by commas, or all
     #[arg(long, global = true, value_name = "STRATEGY")]
     pub allocator: Option<String>,
 
@@ -155,7 +157,8 @@ pub struct SessionArgs {
     #[arg(long, global = true, value_name = "FILE")]
     pub memory_log: Option<String>,
 
-    /// Write where the time of statements, or of the queries of run, goes: trace events for Perfetto or chrome://tracing
+    /// Write where the time of statements, or of the queries of run, goes: trace events for Perfetto or
+    /// chrome://tracing
     #[arg(long, global = true, value_name = "FILE")]
     pub trace: Option<PathBuf>,
 
@@ -257,8 +260,8 @@ pub struct SoakArgs {
     #[arg(long, value_name = "DIR")]
     pub data: Vec<PathBuf>,
 
-    /// What sessions run in turn, separated by commas: random, tpch, gpu-bdb, or a folder with a suite.toml; by default random
-    /// queries over tables of their own, and the suites whose tables are there
+    /// What sessions run in turn, separated by commas: random, tpch, gpu-bdb, or a folder with a suite.toml; by default
+    /// random queries over tables of their own, and the suites whose tables are there
     #[arg(long = "suite", value_delimiter = ',', value_name = "NAMES")]
     pub suites: Vec<String>,
 
@@ -299,7 +302,8 @@ pub enum Command {
     /// Compare strategies of device memory, and replay what a query did to it
     #[command(subcommand)]
     Mem(MemCommand),
-    /// Check the layout of Parquet files, measure how fast they are decoded, and write them again in one that a device reads fast
+    /// Check the layout of Parquet files, measure how fast they are decoded, and write them again in one that a device
+    /// reads fast
     #[command(subcommand)]
     Parquet(ParquetCommand),
     /// Print the completions of a shell
@@ -389,7 +393,8 @@ pub struct ParquetMeasureArgs {
     /// A Parquet file, or a folder: the .parquet files below it, those with the same columns together
     pub path: PathBuf,
 
-    /// Columns to measure, separated by commas; all flat ones by default. A name with commas is given alone; several times is possible
+    /// Columns to measure, separated by commas; all flat ones by default. A name with commas is given alone; several
+    /// times is possible
     #[arg(long, value_name = "NAMES")]
     pub columns: Vec<String>,
 

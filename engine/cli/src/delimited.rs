@@ -1,6 +1,6 @@
 //! Rows as csv or tsv, by RFC 4180. A field is quoted if it contains a delimiter, a quote or a line break, and if it is
-//! the empty text, because NULL is an empty unquoted field. The NULL of an only column is quoted, too: many readers skip
-//! empty lines, and would lose the row.
+//! the empty text, because NULL is an empty unquoted field. The NULL of an only column is quoted, too: many readers
+//! skip empty lines, and would lose the row.
 
 use std::fmt::Write as _;
 use std::io::Write;

@@ -14,8 +14,9 @@ use std::sync::Arc;
 use crate::device::Device;
 use crate::driver::Site;
 use crate::error::Result;
+use crate::ids::StreamId;
 use crate::resource::{DeviceMemoryResource, RawAllocation, ResourceStatistics};
-use crate::stream::{Stream, StreamId};
+use crate::stream::Stream;
 use crate::units::ByteSize;
 
 /// Maximum retries per request: a callback that never returns `Fail` must not hang the program.

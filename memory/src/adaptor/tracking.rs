@@ -13,8 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::device::Device;
 use crate::driver::{DevicePtr, Site};
 use crate::error::{MemoryError, Result};
+use crate::ids::StreamId;
 use crate::resource::{DeviceMemoryResource, RawAllocation, ResourceStatistics};
-use crate::stream::{Stream, StreamId};
+use crate::stream::Stream;
 use crate::units::ByteSize;
 
 /// An allocation that is out.

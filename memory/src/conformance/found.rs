@@ -85,7 +85,7 @@ pub(super) const CLAIMS: &[Claim] = &[
 ];
 
 fn use_before_allocation(rig: &Rig) -> Outcome {
-    let [a, b, ..] = &rig.streams;
+    let [a, b, ..] = &rig.base.streams;
     let raw = rig.allocate(PIECE, a)?;
     rig.fill(&raw, 1, b)?;
     a.wait_for(b.position())?;
@@ -93,7 +93,7 @@ fn use_before_allocation(rig: &Rig) -> Outcome {
 }
 
 fn use_after_free(rig: &Rig) -> Outcome {
-    let on = &rig.streams[0];
+    let on = &rig.base.streams[0];
     let raw = rig.allocate(PIECE, on)?;
     let ptr = raw.ptr();
     rig.fill(&raw, 1, on)?;
@@ -102,7 +102,7 @@ fn use_after_free(rig: &Rig) -> Outcome {
 }
 
 fn free_beside_a_use(rig: &Rig) -> Outcome {
-    let [a, b, ..] = &rig.streams;
+    let [a, b, ..] = &rig.base.streams;
     let raw = rig.allocate(PIECE, a)?;
     b.wait_for(a.position())?;
     rig.fill(&raw, 1, b)?;
@@ -110,13 +110,13 @@ fn free_beside_a_use(rig: &Rig) -> Outcome {
 }
 
 fn free_before_allocation(rig: &Rig) -> Outcome {
-    let [a, b, ..] = &rig.streams;
+    let [a, b, ..] = &rig.base.streams;
     let raw = rig.allocate(PIECE, a)?;
     rig.free(raw, b)
 }
 
 fn unordered_uses(rig: &Rig) -> Outcome {
-    let [a, b, c, ..] = &rig.streams;
+    let [a, b, c, ..] = &rig.base.streams;
     let raw = rig.allocate(PIECE, a)?;
     b.wait_for(a.position())?;
     c.wait_for(a.position())?;
@@ -128,10 +128,10 @@ fn unordered_uses(rig: &Rig) -> Outcome {
 }
 
 fn plain_memory_freed_early(rig: &Rig) -> Outcome {
-    let [a, b, ..] = &rig.streams;
+    let [a, b, ..] = &rig.base.streams;
     let here = Location::caller();
     let len = std::num::NonZeroUsize::new(PIECE).expect("not zero");
-    let ptr = rig.call(rig.driver().alloc_sync(rig.device.id(), len, here))?;
+    let ptr = rig.call(rig.driver().alloc_sync(rig.base.device.id(), len, here))?;
     fill(ptr, PIECE, 1, a)?;
     b.submit(|driver, on| driver.free_async(ptr, on, here))?;
     Ok(())
@@ -139,14 +139,14 @@ fn plain_memory_freed_early(rig: &Rig) -> Outcome {
 
 fn plain_free_unwaited(rig: &Rig) -> Outcome {
     let own = rig.own_pool(None, ReleaseThreshold::Max, ReusePolicy::default())?;
-    let on = &rig.streams[0];
+    let on = &rig.base.streams[0];
     let raw = allocate(&own, PIECE, on)?;
     fill(raw.ptr(), PIECE, 1, on)?;
     rig.call(rig.driver().free_sync(raw.ptr(), Location::caller()))
 }
 
 fn attributes_after_free(rig: &Rig) -> Outcome {
-    let on = &rig.streams[0];
+    let on = &rig.base.streams[0];
     let raw = rig.allocate(PIECE, on)?;
     let ptr = raw.ptr();
     rig.fill(&raw, 1, on)?;
@@ -155,7 +155,7 @@ fn attributes_after_free(rig: &Rig) -> Outcome {
 }
 
 fn freed_twice(rig: &Rig) -> Outcome {
-    let on = &rig.streams[0];
+    let on = &rig.base.streams[0];
     let raw = rig.allocate(PIECE, on)?;
     let ptr = raw.ptr();
     rig.free(raw, on)?;

@@ -118,7 +118,7 @@ fn arrived<T>(what: &str, received: Option<T>) -> Outcome<T> {
 }
 
 fn exportable(rig: &Rig) -> Outcome<MemoryPool> {
-    let pool = MemoryPool::builder(&rig.device).limit(ByteSize::mib(64)).export(HandleTypes::POSIX_FD);
+    let pool = MemoryPool::builder(&rig.base.device).limit(ByteSize::mib(64)).export(HandleTypes::POSIX_FD);
     Ok(pool.build()?)
 }
 
@@ -130,7 +130,7 @@ fn channels() -> Outcome<(IpcChannel, IpcChannel)> {
 impl Two {
     fn new(rig: &Rig) -> Outcome<Self> {
         let importer: &Device = rig.other()?;
-        let exported = exportable(rig)?.export()?;
+        let exported = ExportedPool::of(&exportable(rig)?)?;
         let (mut to_importer, mut to_exporter) = channels()?;
         to_importer.send_pool(&exported)?;
         let imported = arrived("the pool", to_exporter.receive_pool(importer, PATIENCE)?)?;
@@ -165,7 +165,7 @@ fn foreign(what: &str, bytes: Vec<u8>, byte: u8) -> Outcome {
 
 fn two_steps(rig: &Rig) -> Outcome {
     let mut two = Two::new(rig)?;
-    let on = &rig.streams[0];
+    let on = &rig.base.streams[0];
     for byte in 1..3 {
         let buffer = two.buffer(byte, on)?;
         let (lent, shared) = two.exported.share(buffer, on)?;
@@ -176,18 +176,18 @@ fn two_steps(rig: &Rig) -> Outcome {
         drop(opened);
         let finished = two.finished()?;
         let buffer = lent.reclaim(&finished, on).map_err(MemoryError::from)?;
-        foreign("in the exporter", rig.download(&buffer, on)?, byte + 10)?;
+        foreign("in the exporter", rig.base.download(&buffer, on)?, byte + 10)?;
     }
     Ok(())
 }
 
 fn opaque(rig: &Rig) -> Outcome {
     let two = Two::new(rig)?;
-    let on = &rig.streams[0];
+    let on = &rig.base.streams[0];
     let (lent, shared) = two.exported.share(two.buffer(1, on)?, on)?;
     let bytes = shared.to_bytes();
-    refused("bytes that were cut", &rig.device, SharedAllocation::from_bytes(&bytes[..bytes.len() - 1]))?;
-    refused("no bytes", &rig.device, SharedAllocation::from_bytes(&[]))?;
+    refused("bytes that were cut", &rig.base.device, SharedAllocation::from_bytes(&bytes[..bytes.len() - 1]))?;
+    refused("no bytes", &rig.base.device, SharedAllocation::from_bytes(&[]))?;
     let opened = two.imported.open(SharedAllocation::from_bytes(&bytes)?, &two.there)?;
     foreign("in the importer", opened.download_vec(&two.there, &two.pinned)?.wait()?, 1)?;
     let finished = Finished::from_bytes(&opened.finish_on_host()?.to_bytes())?;
@@ -197,33 +197,33 @@ fn opaque(rig: &Rig) -> Outcome {
 
 fn access(rig: &Rig) -> Outcome {
     let importer = rig.other()?;
-    let exported = exportable(rig)?.export()?;
+    let exported = ExportedPool::of(&exportable(rig)?)?;
     let imported = ImportedPool::import(&exported, importer)?;
     same("access of a pool just imported", imported.has_access(importer), false)?;
-    let (on, there) = (&rig.streams[0], Stream::new(importer)?);
+    let (on, there) = (&rig.base.streams[0], Stream::new(importer)?);
     let buffer = DeviceBuffer::new(LEN, on, exported.pool())?;
     buffer.fill(1, on)?;
     let (lent, shared) = exported.share(buffer, on)?;
     let again = SharedAllocation::from_bytes(&shared.to_bytes())?;
-    refused("opening without access", &rig.device, imported.open(shared, &there))?;
+    refused("opening without access", &rig.base.device, imported.open(shared, &there))?;
     let imported = imported.enable_access(&[importer])?;
     same("access that was said", imported.has_access(importer), true)?;
     let opened = imported.open(again, &there)?;
     opened.fill(2, &there)?;
     let finished = opened.finish_on_host()?;
     let buffer = lent.reclaim(&finished, on).map_err(MemoryError::from)?;
-    foreign("in the exporter", rig.download(&buffer, on)?, 2)
+    foreign("in the exporter", rig.base.download(&buffer, on)?, 2)
 }
 
 fn ready(rig: &Rig) -> Outcome {
     let mut two = Two::new(rig)?;
-    let on = &rig.streams[0];
+    let on = &rig.base.streams[0];
     let buffer = two.buffer(7, on)?;
     let (lent, shared) = two.exported.share(buffer, on)?;
     let shared = two.carry(&shared)?;
-    let before = (rig.device.counters().host_waits, two.there.device().counters().host_waits);
+    let before = (rig.base.device.counters().host_waits, two.there.device().counters().host_waits);
     let opened = two.imported.open(shared, &two.there)?;
-    let after = (rig.device.counters().host_waits, two.there.device().counters().host_waits);
+    let after = (rig.base.device.counters().host_waits, two.there.device().counters().host_waits);
     same("waits of either host while importing", after, before)?;
     foreign("in the importer", opened.download_vec(&two.there, &two.pinned)?.wait()?, 7)?;
     drop(opened);
@@ -234,7 +234,7 @@ fn ready(rig: &Rig) -> Outcome {
 
 fn free_order(rig: &Rig) -> Outcome {
     let mut two = Two::new(rig)?;
-    let on = &rig.streams[0];
+    let on = &rig.base.streams[0];
     let buffer = two.buffer(1, on)?;
     let (lent, shared) = two.exported.share(buffer, on)?;
     let shared = two.carry(&shared)?;
@@ -245,18 +245,18 @@ fn free_order(rig: &Rig) -> Outcome {
     let finished = two.finished()?;
     let buffer = lent.reclaim(&finished, on).map_err(MemoryError::from)?;
     buffer.fill(3, on)?;
-    foreign("in the exporter", rig.download(&buffer, on)?, 3)
+    foreign("in the exporter", rig.base.download(&buffer, on)?, 3)
 }
 
 fn not_freed_under_the_importer(rig: &Rig) -> Outcome {
     let mut two = Two::new(rig)?;
-    let on = &rig.streams[0];
+    let on = &rig.base.streams[0];
     let buffer = two.buffer(1, on)?;
     let (lent, shared) = two.exported.share(buffer, on)?;
     let shared = two.carry(&shared)?;
     let opened = two.imported.open(shared, &two.there)?;
     drop(lent);
-    let told = rig.device.take_errors();
+    let told = rig.base.device.take_errors();
     same(
         "errors that tell of the leak",
         told.iter().filter(|e| matches!(e, MemoryError::IpcLeaked { .. })).count(),
@@ -268,9 +268,9 @@ fn not_freed_under_the_importer(rig: &Rig) -> Outcome {
 }
 
 fn keeps_its_memory(rig: &Rig) -> Outcome {
-    let (driver, on, here) = (rig.driver(), &rig.streams[0], Location::caller());
+    let (driver, on, here) = (rig.driver(), &rig.base.streams[0], Location::caller());
     let len = NonZeroUsize::new(LEN).expect("not zero");
-    let properties = PoolProperties { handle_types: HandleTypes::POSIX_FD, ..PoolProperties::on(rig.device.id()) };
+    let properties = PoolProperties { handle_types: HandleTypes::POSIX_FD, ..PoolProperties::on(rig.base.device.id()) };
     let bare = rig.call(driver.pool_create(&properties))?;
     let (ptr, _) = on.submit(|driver, on| driver.pool_alloc(bare, len, on, here))?;
     on.submit(|driver, on| driver.free_async(ptr, on, here))?;
@@ -284,15 +284,15 @@ fn keeps_its_memory(rig: &Rig) -> Outcome {
     // Our own type has neither.
     let pool = exportable(rig)?;
     let zero = ReleaseThreshold::Bytes(ByteSize::ZERO);
-    refused("a threshold of a pool made for export", &rig.device, pool.set_release_threshold(zero))?;
-    refused("a trim of a pool made for export", &rig.device, pool.trim_to(ByteSize::ZERO))?;
-    let built = MemoryPool::builder(&rig.device).export(HandleTypes::POSIX_FD).release_threshold(zero).build();
-    refused("a pool made for export with a threshold", &rig.device, built)
+    refused("a threshold of a pool made for export", &rig.base.device, pool.set_release_threshold(zero))?;
+    refused("a trim of a pool made for export", &rig.base.device, pool.trim_to(ByteSize::ZERO))?;
+    let built = MemoryPool::builder(&rig.base.device).export(HandleTypes::POSIX_FD).release_threshold(zero).build();
+    refused("a pool made for export with a threshold", &rig.base.device, built)
 }
 
 fn only_opens(rig: &Rig) -> Outcome {
     let mut two = Two::new(rig)?;
-    let on = &rig.streams[0];
+    let on = &rig.base.streams[0];
     // The exporter uses more than it shares.
     let other = two.buffer(9, on)?;
     let buffer = two.buffer(1, on)?;
@@ -322,12 +322,12 @@ fn only_opens(rig: &Rig) -> Outcome {
 }
 
 fn needs_a_handle_type(rig: &Rig) -> Outcome {
-    refused("exporting a pool that was not made for it", &rig.device, rig.pool.export())?;
+    refused("exporting a pool that was not made for it", &rig.base.device, ExportedPool::of(&rig.base.pool))?;
     let driver = rig.driver();
-    let bare = rig.call(driver.pool_create(&PoolProperties::on(rig.device.id())))?;
-    refused("its export by the bare driver", &rig.device, rig.device.check(driver.pool_export(bare)))?;
+    let bare = rig.call(driver.pool_create(&PoolProperties::on(rig.base.device.id())))?;
+    refused("its export by the bare driver", &rig.base.device, rig.base.device.check(driver.pool_export(bare)))?;
     rig.call(driver.pool_destroy(bare))?;
     let (no_pool, _other) =
         UnixStream::pair().map_err(|error| CheckError::Refused(format!("no pair of sockets: {error}")))?;
-    refused("a descriptor of something else", &rig.device, ImportedPool::import(&no_pool, &rig.device))
+    refused("a descriptor of something else", &rig.base.device, ImportedPool::import(&no_pool, &rig.base.device))
 }

@@ -88,13 +88,13 @@ pub(super) const CLAIMS: &[Claim] = &[
 const PIECE: NonZeroUsize = NonZeroUsize::new(100_000).expect("not zero");
 
 fn support(rig: &Rig) -> Outcome {
-    let ask = |attribute| rig.call(rig.driver().attribute(rig.device.id(), attribute));
+    let ask = |attribute| rig.call(rig.driver().attribute(rig.base.device.id(), attribute));
     // From 11.2 and 11.3 on the two questions are known; this crate wants a newer driver.
     same("a driver that knows both questions", rig.driver().version().0 >= 11030, true)?;
     let pools = ask(DeviceAttribute::MemoryPoolsSupported)?;
-    same("pools that are supported, as the limits say", pools == 1, rig.device.limits().memory_pools)?;
+    same("pools that are supported, as the limits say", pools == 1, rig.base.device.limits().memory_pools)?;
     let types = HandleTypes(ask(DeviceAttribute::MemoryPoolSupportedHandleTypes)?.max(0) as u32);
-    let properties = PoolProperties { handle_types: HandleTypes::POSIX_FD, ..PoolProperties::on(rig.device.id()) };
+    let properties = PoolProperties { handle_types: HandleTypes::POSIX_FD, ..PoolProperties::on(rig.base.device.id()) };
     let made = rig.driver().pool_create(&properties);
     same("a pool with a descriptor, as the device said", made.is_ok(), types.contains(HandleTypes::POSIX_FD))?;
     made.map_or(Ok(()), |pool| rig.call(rig.driver().pool_destroy(pool)))
@@ -117,7 +117,7 @@ fn from_current(rig: &Rig, on: &Stream) -> Outcome<Option<PoolHandle>> {
 }
 
 fn current_pool(rig: &Rig) -> Outcome {
-    let (driver, id, on) = (rig.driver(), rig.device.id(), &rig.streams[0]);
+    let (driver, id, on) = (rig.driver(), rig.base.device.id(), &rig.base.streams[0]);
     let before = rig.call(driver.device_current_pool(id))?;
     let default = rig.call(driver.device_default_pool(id))?;
     if rig.is_simulated() {
@@ -140,12 +140,12 @@ fn current_pool(rig: &Rig) -> Outcome {
 
 fn current_pool_is_local(rig: &Rig) -> Outcome {
     let here = Location::caller();
-    for on in &rig.streams[..2] {
+    for on in &rig.base.streams[..2] {
         let (ptr, _) = on.submit(|driver, on| driver.alloc_current(PIECE, on, here))?;
         let told = rig.call(rig.driver().pointer_attributes(ptr))?;
         on.submit(|driver, on| driver.free_async(ptr, on, here))?;
         on.synchronize()?;
-        same("the device of an allocation that names no pool", told.device, Some(rig.device.id()))?;
+        same("the device of an allocation that names no pool", told.device, Some(rig.base.device.id()))?;
     }
     Ok(())
 }
@@ -153,8 +153,8 @@ fn current_pool_is_local(rig: &Rig) -> Outcome {
 fn current_pool_of_another_device(rig: &Rig) -> Outcome {
     let (driver, other) = (rig.driver(), rig.other()?);
     let far = rig.call(driver.pool_create(&PoolProperties::on(other.id())))?;
-    let set = rig.device.check(driver.device_set_current_pool(rig.device.id(), far));
-    refused("a current pool of another device", &rig.device, set)?;
+    let set = rig.base.device.check(driver.device_set_current_pool(rig.base.device.id(), far));
+    refused("a current pool of another device", &rig.base.device, set)?;
     rig.call(driver.pool_destroy(far))?;
     // Each device has its own.
     let on = Stream::new(other)?;
@@ -164,17 +164,17 @@ fn current_pool_of_another_device(rig: &Rig) -> Outcome {
 }
 
 fn default_pool(rig: &Rig) -> Outcome {
-    let (driver, id) = (rig.driver(), rig.device.id());
+    let (driver, id) = (rig.driver(), rig.base.device.id());
     let pool = rig.call(driver.device_default_pool(id))?;
     same("the default pool, asked again", rig.call(driver.device_default_pool(id))?, pool)?;
     same("its own device's access", rig.call(driver.pool_access(pool, id))?, PoolAccess::ReadWrite)?;
-    refused("exporting the default pool", &rig.device, rig.device.check(driver.pool_export(pool)))?;
-    refused("destroying the default pool", &rig.device, rig.device.check(driver.pool_destroy(pool)))?;
+    refused("exporting the default pool", &rig.base.device, rig.base.device.check(driver.pool_export(pool)))?;
+    refused("destroying the default pool", &rig.base.device, rig.base.device.check(driver.pool_destroy(pool)))?;
     same("the default pool after all that", rig.call(driver.device_default_pool(id))?, pool)
 }
 
 fn explicit_pool(rig: &Rig) -> Outcome {
-    let (driver, id, on) = (rig.driver(), rig.device.id(), &rig.streams[0]);
+    let (driver, id, on) = (rig.driver(), rig.base.device.id(), &rig.base.streams[0]);
     let types = rig.call(driver.attribute(id, DeviceAttribute::MemoryPoolSupportedHandleTypes))?;
     let exportable = HandleTypes(types.max(0) as u32).contains(HandleTypes::POSIX_FD);
     for handle_types in [HandleTypes::NONE, HandleTypes::POSIX_FD] {
@@ -197,17 +197,17 @@ fn explicit_pool(rig: &Rig) -> Outcome {
 fn impossible_pools(rig: &Rig) -> Outcome {
     let driver = rig.driver();
     let nowhere = DeviceId(rig.call(driver.device_count())? + 5);
-    let made = rig.device.check(driver.pool_create(&PoolProperties::on(nowhere)));
-    refused("a pool on a device that is not there", &rig.device, made)?;
+    let made = rig.base.device.check(driver.pool_create(&PoolProperties::on(nowhere)));
+    refused("a pool on a device that is not there", &rig.base.device, made)?;
     // Drivers before CUDA 13.0 do not know the question: then it is answered by trying.
-    let asked = driver.attribute(rig.device.id(), DeviceAttribute::HostNumaMemoryPoolsSupported);
+    let asked = driver.attribute(rig.base.device.id(), DeviceAttribute::HostNumaMemoryPoolsSupported);
     let location = crate::driver::PoolLocation::HostNuma(0);
     match (asked, driver.pool_create(&PoolProperties { location, ..PoolProperties::default() })) {
         (Ok(1), Err(error)) => {
             Err(CheckError::Refused(format!("a pool on a host node, said to be supported: {error}")))
         }
         (_, Ok(pool)) => {
-            let access = rig.call(driver.pool_access(pool, rig.device.id()))?;
+            let access = rig.call(driver.pool_access(pool, rig.base.device.id()))?;
             rig.call(driver.pool_destroy(pool))?;
             same("a device's access to a new pool on a host node", access, PoolAccess::None)
         }
@@ -216,13 +216,13 @@ fn impossible_pools(rig: &Rig) -> Outcome {
 }
 
 fn pointer_attributes(rig: &Rig) -> Outcome {
-    let on = &rig.streams[0];
+    let on = &rig.base.streams[0];
     let raw = rig.allocate(PIECE.get(), on)?;
     for offset in [0, 50_000] {
         let told = rig.call(rig.driver().pointer_attributes(raw.ptr().offset(offset)))?;
         same("what kind of memory it is", told.memory, MemoryType::Device)?;
         same("the context of an address of a pool", told.context, None)?;
-        same("its device", told.device, Some(rig.device.id()))?;
+        same("its device", told.device, Some(rig.base.device.id()))?;
         same("a pool that it is from", told.pool.is_some(), true)?;
         same("where its allocation begins", told.start, raw.ptr())?;
         same("an extent that covers it", told.len >= PIECE.get(), true)?;
@@ -230,32 +230,32 @@ fn pointer_attributes(rig: &Rig) -> Outcome {
     rig.free(raw, on)?;
     // Plain memory is of no pool.
     let here = Location::caller();
-    let plain = rig.call(rig.driver().alloc_sync(rig.device.id(), PIECE, here))?;
+    let plain = rig.call(rig.driver().alloc_sync(rig.base.device.id(), PIECE, here))?;
     let told = rig.call(rig.driver().pointer_attributes(plain))?;
     rig.call(rig.driver().free_sync(plain, here))?;
     same("the pool of plain memory", told.pool, None)?;
-    same("the device of plain memory", told.device, Some(rig.device.id()))
+    same("the device of plain memory", told.device, Some(rig.base.device.id()))
 }
 
 fn memset_in_a_graph(rig: &Rig) -> Outcome {
-    let on = &rig.streams[0];
-    let buffer = DeviceBuffer::new(PIECE.get(), on, &rig.pool)?;
+    let on = &rig.base.streams[0];
+    let buffer = DeviceBuffer::new(PIECE.get(), on, &rig.base.pool)?;
     buffer.fill(1, on)?;
-    refused("a memset node by hand for a pool's memory", &rig.device, crate::graph::check_memset_node(&buffer))?;
-    let plain = MemoryPool::builder(&rig.device).strategy(Strategy::Cuda).build()?;
+    refused("a memset node by hand for a pool's memory", &rig.base.device, crate::graph::check_memset_node(&buffer))?;
+    let plain = MemoryPool::builder(&rig.base.device).strategy(Strategy::Cuda).build()?;
     let of_none = DeviceBuffer::new(PIECE.get(), on, &plain)?;
     crate::graph::check_memset_node(&of_none)?;
     drop(of_none);
     on.synchronize()?;
     // A stream of the bare driver: on ours, captured work is refused.
     let (driver, here) = (rig.driver(), Location::caller());
-    let bare = rig.call(driver.stream_create(rig.device.id(), StreamPriority::Normal))?;
+    let bare = rig.call(driver.stream_create(rig.base.device.id(), StreamPriority::Normal))?;
     rig.call(driver.stream_capture_begin(bare, CaptureMode::ThreadLocal))?;
     let filled = driver.fill(buffer.address(), 2, PIECE.get(), bare, here);
     let graph = rig.call(driver.stream_capture_end(bare))?;
     rig.call(filled)?;
     let bytes = || -> Outcome<Option<u8>> {
-        let bytes = rig.download(&buffer, on)?;
+        let bytes = rig.base.download(&buffer, on)?;
         Ok(if bytes.iter().all(|byte| *byte == bytes[0]) { bytes.first().copied() } else { None })
     };
     same("the bytes after a capture, which runs nothing", bytes()?, Some(1))?;

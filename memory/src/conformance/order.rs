@@ -113,13 +113,13 @@ pub(super) const CLAIMS: &[Claim] = &[
 ];
 
 fn one_stream(rig: &Rig) -> Outcome {
-    let on = &rig.streams[0];
-    let before = rig.device.counters();
+    let on = &rig.base.streams[0];
+    let before = rig.base.device.counters();
     let first = rig.allocate(PIECE, on)?;
     rig.fill(&first, 1, on)?;
     let second = rig.allocate(PIECE, on)?;
     rig.copy(&first, &second, on)?;
-    let spent = rig.device.counters().since(&before);
+    let spent = rig.base.device.counters().since(&before);
     same("waits so far", (spent.host_waits, spent.waits_inserted), (0, 0))?;
     rig.free(first, on)?;
     let third = rig.allocate(PIECE, on)?;
@@ -131,8 +131,8 @@ fn one_stream(rig: &Rig) -> Outcome {
 }
 
 fn refusal(rig: &Rig) -> Outcome {
-    let on = &rig.streams[0];
-    let used = || -> Outcome<ByteSize> { Ok(rig.pool.statistics()?.used) };
+    let on = &rig.base.streams[0];
+    let used = || -> Outcome<ByteSize> { Ok(rig.base.pool.statistics()?.used) };
     let before = used()?;
     out_of_memory("an allocation of 64 TiB", rig.allocate(1 << 46, on))?;
     same("bytes in use after the refusal", used()?, before)?;
@@ -143,7 +143,7 @@ fn refusal(rig: &Rig) -> Outcome {
 }
 
 fn event(rig: &Rig) -> Outcome {
-    let [owner, user, ..] = &rig.streams;
+    let [owner, user, ..] = &rig.base.streams;
     let raw = rig.allocate(PIECE, owner)?;
     rig.fill(&raw, 1, owner)?;
     let ready = owner.record()?;
@@ -170,7 +170,7 @@ const HOST_WAITS: [(&str, HostWait); 5] = [
 ];
 
 fn host_sync(rig: &Rig) -> Outcome {
-    let [owner, others @ ..] = &rig.streams;
+    let [owner, others @ ..] = &rig.base.streams;
     for (what, wait) in HOST_WAITS {
         let raw = rig.allocate(PIECE, owner)?;
         rig.fill(&raw, 1, owner)?;
@@ -187,7 +187,7 @@ fn host_sync(rig: &Rig) -> Outcome {
 }
 
 fn free_joins(rig: &Rig) -> Outcome {
-    let [a, b, c, d] = &rig.streams;
+    let [a, b, c, d] = &rig.base.streams;
     let raw = rig.allocate(PIECE, a)?;
     rig.fill(&raw, 7, a)?;
     let copies = [rig.allocate(PIECE, b)?, rig.allocate(PIECE, c)?];
@@ -210,7 +210,7 @@ fn free_joins(rig: &Rig) -> Outcome {
 }
 
 fn three_streams(rig: &Rig) -> Outcome {
-    let [a, b, c, reader] = &rig.streams;
+    let [a, b, c, reader] = &rig.base.streams;
     for (allocates, uses, frees) in [(a, b, c), (b, c, a), (c, a, b), (a, c, b), (b, a, c), (c, b, a)] {
         let raw = rig.allocate(PIECE, allocates)?;
         rig.fill(&raw, 1, allocates)?;
@@ -232,7 +232,7 @@ fn three_streams(rig: &Rig) -> Outcome {
 }
 
 fn address_until_free(rig: &Rig) -> Outcome {
-    let [on, other, ..] = &rig.streams;
+    let [on, other, ..] = &rig.base.streams;
     let mut kept = Vec::new();
     for round in 0..6 {
         let raw = rig.allocate(300_000, on)?;
@@ -254,7 +254,7 @@ fn address_until_free(rig: &Rig) -> Outcome {
 }
 
 fn any_thread(rig: &Rig) -> Outcome {
-    let on = &rig.streams[0];
+    let on = &rig.base.streams[0];
     let raw = std::thread::scope(|scope| {
         let there = scope.spawn(|| -> Outcome<_> {
             let raw = rig.allocate(PIECE, on)?;
@@ -268,7 +268,7 @@ fn any_thread(rig: &Rig) -> Outcome {
 }
 
 fn device_of_the_stream(rig: &Rig) -> Outcome {
-    let on = &rig.streams[0];
+    let on = &rig.base.streams[0];
     let far = Stream::new(rig.other()?)?;
     let far_pool = MemoryPool::builder(rig.other()?).limit(ByteSize::mib(64)).build()?;
     for round in 0..4 {
@@ -278,7 +278,7 @@ fn device_of_the_stream(rig: &Rig) -> Outcome {
         there.fill(round, &far)?;
         rig.fill(&here, round + 100, on)?;
         there.fill(round + 1, &far)?;
-        same("memory of the pool's own device", rig.pool.statistics()?.used >= ByteSize::from(PIECE), true)?;
+        same("memory of the pool's own device", rig.base.pool.statistics()?.used >= ByteSize::from(PIECE), true)?;
         rig.expect("memory of the pool's own device", &here, round + 100, on)?;
         drop(there);
         rig.free(here, on)?;
@@ -287,20 +287,20 @@ fn device_of_the_stream(rig: &Rig) -> Outcome {
 }
 
 fn plain_memory_freed_in_order(rig: &Rig) -> Outcome {
-    let [a, b, ..] = &rig.streams;
+    let [a, b, ..] = &rig.base.streams;
     let here = Location::caller();
     let len = NonZeroUsize::new(3 * PIECE).expect("not zero");
-    let free = || -> Outcome<u64> { Ok(rig.device.memory_info()?.free_bytes) };
+    let free = || -> Outcome<u64> { Ok(rig.base.device.memory_info()?.free_bytes) };
     let before = free()?;
     for round in 0..3 {
-        let ptr = rig.call(rig.driver().alloc_sync(rig.device.id(), len, here))?;
+        let ptr = rig.call(rig.driver().alloc_sync(rig.base.device.id(), len, here))?;
         fill(ptr, len.get(), round, a)?;
         b.wait_for(a.position())?;
         same("a foreign byte", read(ptr, len, b)?.into_iter().find(|&byte| byte != round), None)?;
         fill(ptr, len.get(), 9, b)?;
         b.submit(|driver, on| driver.free_async(ptr, on, here))?;
     }
-    rig.device.synchronize()?;
+    rig.base.device.synchronize()?;
     if rig.is_simulated() {
         same("free bytes of the device", free()?, before)?;
     }
@@ -308,7 +308,7 @@ fn plain_memory_freed_in_order(rig: &Rig) -> Outcome {
 }
 
 fn pool_memory_freed_plainly(rig: &Rig) -> Outcome {
-    let [a, b, ..] = &rig.streams;
+    let [a, b, ..] = &rig.base.streams;
     let own = rig.own_pool(None, ReleaseThreshold::Max, ReusePolicy::default())?;
     for (what, wait) in HOST_WAITS {
         let raw = allocate(&own, PIECE, a)?;
@@ -318,7 +318,7 @@ fn pool_memory_freed_plainly(rig: &Rig) -> Outcome {
         wait(b, b.record()?)?;
         rig.call(rig.driver().free_sync(raw.ptr(), Location::caller()))?;
         // The driver's count of bytes in use may leave plain frees out (580 does); that none is held shows in a trim.
-        rig.device.synchronize()?;
+        rig.base.device.synchronize()?;
         own.trim(ByteSize::ZERO)?;
         same(&format!("bytes held after {what} and a plain free"), own.attributes()?.reserved_current, ByteSize::ZERO)?;
     }
@@ -328,39 +328,39 @@ fn pool_memory_freed_plainly(rig: &Rig) -> Outcome {
 const WORD: NonZeroUsize = NonZeroUsize::new(4).expect("not zero");
 
 fn plain_free_does_not_wait(rig: &Rig) -> Outcome {
-    let [a, b, ..] = &rig.streams;
+    let [a, b, ..] = &rig.base.streams;
     let own = rig.own_pool(None, ReleaseThreshold::Max, ReusePolicy::default())?;
     let raw = allocate(&own, PIECE, a)?;
     a.synchronize()?;
     let here = Location::caller();
-    let block = rig.call(rig.driver().host_alloc(rig.device.id(), WORD, HostKind::Download, here))?;
+    let block = rig.call(rig.driver().host_alloc(rig.base.device.id(), WORD, HostKind::Download, here))?;
     block.claim_words()?;
     b.write_word(&HostSpan::new(&block, 0, WORD.get())?, 1)?;
     rig.call(rig.driver().free_sync(raw.ptr(), here))?;
     same("the word that another stream stores in time", block.load_word(0)?, 0)?;
-    rig.device.synchronize()?;
+    rig.base.device.synchronize()?;
     same("the word that another stream has stored", block.load_word(0)?, 1)?;
     rig.call(rig.driver().host_free(&block, here))
 }
 
 fn one_pool_or_many(rig: &Rig) -> Outcome {
-    let own = || MemoryPool::builder(&rig.device).limit(ByteSize::mib(64)).strategy(rig.strategy()).build();
+    let own = || MemoryPool::builder(&rig.base.device).limit(ByteSize::mib(64)).strategy(rig.strategy()).build();
     let each = [own()?, own()?, own()?, own()?];
-    let shared = [(); 4].map(|()| rig.pool.clone());
+    let shared = [(); 4].map(|()| rig.base.pool.clone());
     for pools in [shared, each] {
         let mut buffers = Vec::new();
         for round in 0..5u8 {
-            for (index, (on, pool)) in rig.streams.iter().zip(&pools).enumerate() {
+            for (index, (on, pool)) in rig.base.streams.iter().zip(&pools).enumerate() {
                 let buffer = DeviceBuffer::new(100_000, on, pool)?;
                 buffer.fill(round * 4 + index as u8, on)?;
-                let next = &rig.streams[(index + 1) % 4];
+                let next = &rig.base.streams[(index + 1) % 4];
                 let copy = DeviceBuffer::new(100_000, next, &pools[(index + 1) % 4])?;
                 buffer.copy_to(&copy, next)?;
                 buffers.push((round * 4 + index as u8, copy));
             }
         }
         for (byte, copy) in buffers {
-            let bytes = rig.download(&copy, &rig.streams[usize::from(byte) % 4])?;
+            let bytes = rig.base.download(&copy, &rig.base.streams[usize::from(byte) % 4])?;
             same("a foreign byte", bytes.into_iter().find(|&found| found != byte), None)?;
         }
     }

@@ -134,7 +134,7 @@ fn use_some(pool: &CudaAsyncMemoryResource, count: usize, on: &Stream) -> Outcom
 }
 
 fn freed_serves_next(rig: &Rig) -> Outcome {
-    let on = &rig.streams[0];
+    let on = &rig.base.streams[0];
     let [pool, other] = [pool(rig, ReleaseThreshold::Max)?, pool(rig, ReleaseThreshold::Max)?];
     use_some(&pool, 1, on)?;
     let once = reserved(&pool)?;
@@ -149,7 +149,7 @@ fn freed_serves_next(rig: &Rig) -> Outcome {
 }
 
 fn threshold(rig: &Rig) -> Outcome {
-    let on = &rig.streams[0];
+    let on = &rig.base.streams[0];
     let pool = pool(rig, ReleaseThreshold::Max)?;
     same("the threshold that was set", pool.attributes()?.release_threshold, ByteSize::MAX)?;
     use_some(&pool, 3, on)?;
@@ -167,7 +167,7 @@ fn threshold(rig: &Rig) -> Outcome {
 }
 
 fn threshold_zero(rig: &Rig) -> Outcome {
-    let on = &rig.streams[0];
+    let on = &rig.base.streams[0];
     let pool = pool(rig, ReleaseThreshold::Bytes(ByteSize::ZERO))?;
     for _ in 0..3 {
         use_some(&pool, 2, on)?;
@@ -185,14 +185,14 @@ fn threshold_zero(rig: &Rig) -> Outcome {
 fn driver_default(rig: &Rig) -> Outcome {
     let fresh = pool(rig, ReleaseThreshold::DriverDefault)?;
     same("the threshold of a new pool", fresh.attributes()?.release_threshold, ByteSize::ZERO)?;
-    let on = &rig.streams[0];
+    let on = &rig.base.streams[0];
     use_some(&fresh, 1, on)?;
     on.synchronize()?;
     same("bytes that a new pool keeps", reserved(&fresh)?, ByteSize::ZERO)
 }
 
 fn hundred_rounds(rig: &Rig) -> Outcome {
-    let on = &rig.streams[0];
+    let on = &rig.base.streams[0];
     let keeps = rig.strategy() == Strategy::CudaAsync;
     for round in 0..100 {
         let raw = rig.allocate(MIB, on)?;
@@ -209,7 +209,7 @@ fn hundred_rounds(rig: &Rig) -> Outcome {
 }
 
 fn each_synchronisation(rig: &Rig) -> Outcome {
-    let [on, idle, ..] = &rig.streams;
+    let [on, idle, ..] = &rig.base.streams;
     let pool = pool(rig, ReleaseThreshold::Bytes(ByteSize::ZERO))?;
     type Wait = fn(&Stream) -> Outcome;
     let waits: [(&str, Wait); 3] = [
@@ -235,7 +235,7 @@ fn each_synchronisation(rig: &Rig) -> Outcome {
 }
 
 fn trim(rig: &Rig) -> Outcome {
-    let on = &rig.streams[0];
+    let on = &rig.base.streams[0];
     let pool = pool(rig, ReleaseThreshold::Max)?;
     let held = allocate(&pool, LARGE, on)?;
     use_some(&pool, 3, on)?;
@@ -261,7 +261,7 @@ fn trim(rig: &Rig) -> Outcome {
 }
 
 fn trim_before_frees(rig: &Rig) -> Outcome {
-    let on = &rig.streams[0];
+    let on = &rig.base.streams[0];
     let pool = pool(rig, ReleaseThreshold::Max)?;
     use_some(&pool, 2, on)?;
     let before = reserved(&pool)?;
@@ -273,7 +273,7 @@ fn trim_before_frees(rig: &Rig) -> Outcome {
 }
 
 fn statistics(rig: &Rig) -> Outcome {
-    let on = &rig.streams[0];
+    let on = &rig.base.streams[0];
     let pool = pool(rig, ReleaseThreshold::Max)?;
     let empty = pool.attributes()?;
     same("bytes of an empty pool", (empty.reserved_current, empty.used_current), (ByteSize::ZERO, ByteSize::ZERO))?;
@@ -304,26 +304,26 @@ fn statistics(rig: &Rig) -> Outcome {
     let again = pool.attributes()?;
     same("watermarks rise again", again.used_high >= large() && again.reserved_high >= large(), true)?;
     // A pool created directly through the driver, to test invalid attribute values.
-    let bare = rig.call(rig.driver().pool_create(&PoolProperties::on(rig.device.id())))?;
+    let bare = rig.call(rig.driver().pool_create(&PoolProperties::on(rig.base.device.id())))?;
     for attribute in [PoolAttribute::UsedHigh, PoolAttribute::ReservedHigh] {
         refused(
             &format!("a {attribute:?} of 5"),
-            &rig.device,
-            rig.device.check(rig.driver().pool_set_attribute(bare, attribute, 5)),
+            &rig.base.device,
+            rig.base.device.check(rig.driver().pool_set_attribute(bare, attribute, 5)),
         )?;
     }
     for attribute in [PoolAttribute::UsedCurrent, PoolAttribute::ReservedCurrent] {
         refused(
             &format!("setting {attribute:?}"),
-            &rig.device,
-            rig.device.check(rig.driver().pool_set_attribute(bare, attribute, 0)),
+            &rig.base.device,
+            rig.base.device.check(rig.driver().pool_set_attribute(bare, attribute, 0)),
         )?;
     }
     rig.call(rig.driver().pool_destroy(bare))
 }
 
 fn reserved_and_used(rig: &Rig) -> Outcome {
-    let [on, other, ..] = &rig.streams;
+    let [on, other, ..] = &rig.base.streams;
     let mut pieces = Vec::new();
     let mut asked = ByteSize::ZERO;
     for (round, len) in [1, 256, 1000, 65_536, 3 * MIB, 1 << 20].into_iter().enumerate() {
@@ -341,7 +341,7 @@ fn reserved_and_used(rig: &Rig) -> Outcome {
     for (raw, on) in pieces {
         rig.free(raw, on)?;
     }
-    rig.device.synchronize()?;
+    rig.base.device.synchronize()?;
     same("used bytes at the end", rig.resource().statistics()?.used, ByteSize::ZERO)
 }
 
@@ -349,11 +349,11 @@ fn by_name(rig: &Rig) -> Outcome {
     let found = rig.strategy().name().parse::<Strategy>()?;
     same("the strategy of that name", found, rig.strategy())?;
     same("the name that its resource goes by", rig.resource().name(), rig.strategy().name())?;
-    refused("a name that no strategy has", &rig.device, "native".parse::<Strategy>())
+    refused("a name that no strategy has", &rig.base.device, "native".parse::<Strategy>())
 }
 
 fn apart(rig: &Rig) -> Outcome {
-    let on = &rig.streams[0];
+    let on = &rig.base.streams[0];
     let [first, second] = [pool(rig, ReleaseThreshold::Max)?, pool(rig, ReleaseThreshold::Max)?];
     let raw = allocate(&first, LARGE, on)?;
     same("used bytes of the pool that was asked", first.attributes()?.used_current >= large(), true)?;
@@ -367,7 +367,7 @@ fn apart(rig: &Rig) -> Outcome {
 }
 
 fn max_size(rig: &Rig) -> Outcome {
-    let on = &rig.streams[0];
+    let on = &rig.base.streams[0];
     let pool = rig.own_pool(Some(ByteSize::mib(64)), ReleaseThreshold::Max, ReusePolicy::default())?;
     let raw = allocate(&pool, 40 * MIB, on)?;
     super::rig::out_of_memory("a second piece beyond the maximum", allocate(&pool, 40 * MIB, on))?;

@@ -116,7 +116,7 @@ fn may_have(rig: &Rig, pool: &CudaAsyncMemoryResource, on: &Stream) -> Outcome {
 }
 
 fn same_stream(rig: &Rig) -> Outcome {
-    let on = &rig.streams[0];
+    let on = &rig.base.streams[0];
     let pool = tight(rig, OFF)?;
     for _ in 0..4 {
         used_and_freed(&pool, on)?;
@@ -128,7 +128,7 @@ fn same_stream(rig: &Rig) -> Outcome {
 }
 
 fn after_host_sync(rig: &Rig) -> Outcome {
-    let [a, others @ ..] = &rig.streams;
+    let [a, others @ ..] = &rig.base.streams;
     let pool = tight(rig, OFF)?;
     let waits: [fn(&Stream) -> Outcome; 3] =
         [|on| Ok(on.synchronize()?), |on| Ok(on.record()?.synchronize()?), |on| Ok(on.device().synchronize()?)];
@@ -143,7 +143,7 @@ fn after_host_sync(rig: &Rig) -> Outcome {
 }
 
 fn never_unordered(rig: &Rig) -> Outcome {
-    let [a, b, ..] = &rig.streams;
+    let [a, b, ..] = &rig.base.streams;
     let pool = tight(rig, OFF)?;
     used_and_freed(&pool, a)?;
     // An event chain is not enough when it is not to be followed.
@@ -155,7 +155,7 @@ fn never_unordered(rig: &Rig) -> Outcome {
 }
 
 fn event_chain(rig: &Rig) -> Outcome {
-    let [a, b, c, stranger] = &rig.streams;
+    let [a, b, c, stranger] = &rig.base.streams;
     let pool = tight(rig, ReusePolicy { follow_event_dependencies: true, ..OFF })?;
     used_and_freed(&pool, a)?;
     out_of_memory("what no event chain leads to", allocate(&pool, LARGE, stranger))?;
@@ -165,12 +165,12 @@ fn event_chain(rig: &Rig) -> Outcome {
 }
 
 fn opportunistic(rig: &Rig) -> Outcome {
-    let [a, b, ..] = &rig.streams;
+    let [a, b, ..] = &rig.base.streams;
     let pool = rig.own_pool(None, ReleaseThreshold::Max, ReusePolicy { opportunistic: true, ..OFF })?;
     for _ in 0..6 {
         used_and_freed(&pool, a)?;
         // Other work lets the device come past the free, or not.
-        rig.upload(&[1; 1000], b)?;
+        rig.base.upload(&[1; 1000], b)?;
         b.synchronize()?;
         let raw = allocate(&pool, LARGE, b)?;
         use_it(&pool, raw, b)?;
@@ -179,7 +179,7 @@ fn opportunistic(rig: &Rig) -> Outcome {
 }
 
 fn internal_dependency(rig: &Rig) -> Outcome {
-    let [a, b, ..] = &rig.streams;
+    let [a, b, ..] = &rig.base.streams;
     let pool = tight(rig, ReusePolicy { internal_dependencies: true, ..OFF })?;
     for _ in 0..3 {
         used_and_freed(&pool, a)?;
@@ -199,7 +199,7 @@ fn switches(rig: &Rig) -> Outcome {
         same("the policies of another pool", second.attributes()?.reuse, OFF)?;
     }
     // All policies of a new pool are on by default.
-    let fresh = rig.call(rig.driver().pool_create(&PoolProperties::on(rig.device.id())))?;
+    let fresh = rig.call(rig.driver().pool_create(&PoolProperties::on(rig.base.device.id())))?;
     for policy in [
         PoolAttribute::ReuseFollowEventDependencies,
         PoolAttribute::ReuseAllowOpportunistic,
@@ -212,10 +212,10 @@ fn switches(rig: &Rig) -> Outcome {
 }
 
 fn synchronise_oneself(rig: &Rig) -> Outcome {
-    let [a, b, ..] = &rig.streams;
+    let [a, b, ..] = &rig.base.streams;
     let full = Arc::new(tight(rig, OFF)?);
     let resource: Arc<dyn DeviceMemoryResource> = full.clone();
-    let pool = MemoryPool::builder(&rig.device).limit(ByteSize::MAX).resource(resource).build()?;
+    let pool = MemoryPool::builder(&rig.base.device).limit(ByteSize::MAX).resource(resource).build()?;
     for round in 0..3u8 {
         let buffer = DeviceBuffer::new(LARGE, a, &pool)?;
         buffer.view(0..TOUCHED.get())?.fill(round, a)?;
@@ -223,7 +223,7 @@ fn synchronise_oneself(rig: &Rig) -> Outcome {
         let buffer = DeviceBuffer::new(LARGE, b, &pool)?;
         let view = buffer.view(0..TOUCHED.get())?;
         view.fill(round + 10, b)?;
-        let bytes = rig.download(&view, a)?;
+        let bytes = rig.base.download(&view, a)?;
         same("a foreign byte", bytes.into_iter().find(|&byte| byte != round + 10), None)?;
     }
     // What is really in use is not waited for.

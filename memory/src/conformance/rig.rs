@@ -6,7 +6,6 @@
 //! Buffers    a `DeviceBuffer` of `pool` orders itself; the bare verbs are for claims about the order that it needs.
 
 use std::num::NonZeroUsize;
-use std::ops::Deref;
 use std::panic::Location;
 
 use crate::checks::{CheckError, CheckRig, same};
@@ -28,16 +27,9 @@ pub(super) fn is_simulated(device: &Device) -> bool {
 
 /// A resource, a pool over it, four streams, and verbs.
 pub struct Rig {
-    base: CheckRig,
+    pub(super) base: CheckRig,
     strategy: Strategy,
     other: Option<Device>,
-}
-
-impl Deref for Rig {
-    type Target = CheckRig;
-    fn deref(&self) -> &CheckRig {
-        &self.base
-    }
 }
 
 impl Rig {
@@ -55,9 +47,9 @@ impl Rig {
 
     /// Nothing is in use, no drop reported an error, and the resource gives back all it keeps.
     pub(super) fn finish(self) -> Outcome {
-        self.device.synchronize()?;
-        self.pool.trim_to(ByteSize::ZERO)?;
-        let left = self.pool.statistics()?;
+        self.base.device.synchronize()?;
+        self.base.pool.trim_to(ByteSize::ZERO)?;
+        let left = self.base.pool.statistics()?;
         same("what the resource holds after a trim", (left.used, left.reserved), (ByteSize::ZERO, ByteSize::ZERO))?;
         self.base.finish()
     }
@@ -70,16 +62,16 @@ impl Rig {
     }
 
     pub(super) fn resource(&self) -> &dyn DeviceMemoryResource {
-        &**self.pool.resource()
+        &**self.base.pool.resource()
     }
 
     pub(super) fn driver(&self) -> &dyn Driver {
-        &**self.device.driver()
+        &**self.base.device.driver()
     }
 
     /// True where the simulated device answers, so that what CUDA may do is what it does.
     pub(super) fn is_simulated(&self) -> bool {
-        is_simulated(&self.device)
+        is_simulated(&self.base.device)
     }
 
     /// True if queued work runs only when the host waits.
@@ -94,7 +86,7 @@ impl Rig {
         threshold: ReleaseThreshold,
         reuse: ReusePolicy,
     ) -> Outcome<CudaAsyncMemoryResource> {
-        Ok(CudaAsyncMemoryResource::new(&self.device, max, threshold, reuse)?)
+        Ok(CudaAsyncMemoryResource::new(&self.base.device, max, threshold, reuse)?)
     }
 
     // Verbs.
@@ -132,7 +124,7 @@ impl Rig {
 
     /// A call of the driver's, judged as the device judges it.
     pub(super) fn call<T>(&self, result: std::result::Result<T, DriverError>) -> Outcome<T> {
-        Ok(self.device.check(result)?)
+        Ok(self.base.device.check(result)?)
     }
 }
 

@@ -25,24 +25,13 @@ use cudarc::driver::sys;
 use super::*;
 use crate::error::DriverUnavailable;
 pub use arenas::{glibc_version, limit_malloc_arenas};
+use code::c_name;
 use functions::{Functions, NAMES};
 use large_pages::LargePages;
 use leaving::Step;
 pub use leaving::exit_at_once;
 pub(crate) use leaving::{is_shut, shut};
 use numbers::*;
-
-mod arenas;
-mod functions;
-mod large_pages;
-mod leaving;
-mod numbers;
-
-/// Minimum bytes of a pinned block that uses large pages.
-const LEAST_LARGE: usize = 4 << 20;
-
-/// CUDA 12.2, which driver 535 brings.
-const MIN_VERSION: u32 = 12020;
 
 /// Calls a function of the library; a code other than success is a `DriverError` that names it, and so is a shut gate.
 macro_rules! call {
@@ -60,38 +49,15 @@ macro_rules! call {
     }};
 }
 
-/// The driver's version and, where the system tells, its release: "NVIDIA driver 470.82 (CUDA 11.4)".
-fn release() -> Option<String> {
-    let text = std::fs::read_to_string("/sys/module/nvidia/version").ok()?;
-    Some(text.trim().to_string()).filter(|release| !release.is_empty())
-}
-
-/// Where the driver's assembler writes what it refuses.
-struct ErrorLog(Vec<u8>);
-
-impl ErrorLog {
-    fn new() -> Self {
-        Self(vec![0; 16 << 10])
-    }
-
-    /// The options that name this log, and their values. The log must live until the driver has ended the call or the
-    /// link.
-    fn options(&mut self) -> ([c_uint; 2], [*mut c_void; 2]) {
-        let options = [
-            sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER as c_uint,
-            sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES as c_uint,
-        ];
-        (options, [self.0.as_mut_ptr().cast::<c_void>(), (self.0.len() - 1) as *mut c_void])
-    }
-
-    fn explain(&self, error: DriverError) -> DriverError {
-        let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(self.0.len());
-        match String::from_utf8_lossy(&self.0[..end]).trim() {
-            "" => error,
-            words => error.with_detail(words),
-        }
-    }
-}
+mod arenas;
+mod code;
+mod functions;
+mod large_pages;
+mod leaving;
+mod numbers;
+mod open;
+mod pinned;
+mod pools;
 
 /// NVIDIA's driver.
 pub struct CudaDriver {
@@ -113,61 +79,6 @@ impl CudaDriver {
     /// The functions of libcuda that it must have.
     pub fn functions() -> impl Iterator<Item = &'static str> {
         ["cuDriverGetVersion"].into_iter().chain(NAMES.iter().copied())
-    }
-
-    /// Opens NVIDIA's driver.
-    ///
-    /// # Errors
-    /// Why there is none to use: no library, too old, a function missing, no device visible.
-    pub fn open() -> Result<Arc<CudaDriver>, DriverUnavailable> {
-        let _inside = leaving::enter("cuInit").map_err(DriverUnavailable::Refused)?;
-        // SAFETY: looks whether the library can be loaded, and runs its initialisers, which are NVIDIA's.
-        if !unsafe { sys::is_culib_present() } {
-            return Err(DriverUnavailable::NoLibrary);
-        }
-        // Its version first: that an old driver lacks functions is not its user's news.
-        // SAFETY: the library can be opened.
-        let library = unsafe { sys::culib() };
-        Step::Loaded.over();
-        // SAFETY: the signature is the one in cuda.h.
-        let get_version = unsafe { library.get::<unsafe extern "C" fn(*mut c_int) -> c_uint>(b"cuDriverGetVersion\0") };
-        let missing = |symbol, found| DriverUnavailable::MissingSymbol { symbol, found, release: release() };
-        let get_version = get_version.map_err(|_| missing("cuDriverGetVersion", 0))?;
-        let mut found = 0;
-        // SAFETY: writes one integer.
-        let code = unsafe { get_version(&mut found) };
-        if code != 0 {
-            let error = DriverError::new("cuDriverGetVersion", DriverCode(code));
-            return Err(DriverUnavailable::Refused(error));
-        }
-        let found = found.max(0) as u32;
-        if found < MIN_VERSION {
-            return Err(DriverUnavailable::TooOld { found, release: release() });
-        }
-        let functions = Functions::find().map_err(|symbol| missing(symbol, found))?;
-        let driver = CudaDriver {
-            functions,
-            version: DriverVersion(found),
-            open: Mutex::default(),
-            contexts: (0..HOST.0).map(|_| AtomicUsize::new(0)).collect(),
-            blocks: Mutex::default(),
-        };
-        let no_device = || {
-            let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-            DriverUnavailable::NoDevice { found, release: release(), visible }
-        };
-        let started = call!(driver, cuInit(0));
-        Step::Started.over();
-        match started {
-            Err(error) if error.code == DriverCode::NO_DEVICE => return Err(no_device()),
-            other => other.map_err(DriverUnavailable::Refused)?,
-        }
-        match driver.device_count() {
-            Ok(0) => Err(no_device()),
-            Ok(_) => Ok(Arc::new(driver)),
-            Err(error) if error.code == DriverCode::NO_DEVICE => Err(no_device()),
-            Err(error) => Err(DriverUnavailable::Refused(error)),
-        }
     }
 
     fn device(&self, device: DeviceId) -> Result<c_int> {
@@ -215,32 +126,6 @@ fn ready(result: Result<()>) -> Result<bool> {
         Ok(()) => Ok(true),
         Err(error) if error.code == DriverCode::NOT_READY => Ok(false),
         Err(error) => Err(error),
-    }
-}
-
-fn c_name(call: &'static str, name: &str) -> Result<CString> {
-    CString::new(name)
-        .map_err(|_| DriverError::new(call, DriverCode::INVALID_VALUE).with_detail(format!("{name:?} has a zero byte")))
-}
-
-impl CudaDriver {
-    /// A large block of pinned memory, page-locked as such; `None` where that is not to be had.
-    fn register_large_pages(&self, device: DeviceId, bytes: NonZeroUsize, kind: HostKind) -> Option<Arc<HostBlock>> {
-        if bytes.get() < LEAST_LARGE {
-            return None;
-        }
-        let pages = LargePages::map(bytes.get())?;
-        let at = pages.address();
-        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
-        if call!(self, cuMemHostRegister_v2(at.as_ptr().cast(), pages.bytes(), flags)).is_err() {
-            pages.unmap();
-            return None;
-        }
-        // SAFETY: `bytes` zeroed bytes or more, aligned to a page, which stay until `host_free`, whose callers give up
-        // the block.
-        let block = unsafe { HostBlock::from_driver(at, bytes.get(), kind) };
-        lock(&self.blocks).insert(block.id(), (device, Some(pages)));
-        Some(block)
     }
 }
 
@@ -518,23 +403,7 @@ impl Driver for CudaDriver {
     }
 
     fn pool_create(&self, properties: &PoolProperties) -> Result<PoolHandle> {
-        let device = match properties.location {
-            PoolLocation::Device(device) => device,
-            PoolLocation::HostNuma(_) => HOST,
-        };
-        if device != HOST {
-            self.enter(device)?;
-        }
-        // SAFETY: plain C data for which zero is valid; the driver wants reserved bytes to be zero.
-        let mut props: sys::CUmemPoolProps = unsafe { std::mem::zeroed() };
-        props.allocType = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-        props.handleTypes = handle_types(properties.handle_types);
-        props.location = location(properties.location);
-        props.maxSize = properties.max_bytes.map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
-        let mut pool = null_mut();
-        call!(self, cuMemPoolCreate(&mut pool, &props))
-            .map_err(|error| error.with_detail(format!("a pool on {}", properties.location)))?;
-        Ok(PoolHandle(pack(device, pool)))
+        self.create_pool(properties)
     }
 
     fn pool_destroy(&self, pool: PoolHandle) -> Result<()> {
@@ -589,19 +458,7 @@ impl Driver for CudaDriver {
     }
 
     fn pool_set_access(&self, pool: PoolHandle, peer: DeviceId, accessible: bool) -> Result<()> {
-        use sys::CUmemAccess_flags as Flags;
-        let flags = match accessible {
-            true => Flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-            false => Flags::CU_MEM_ACCESS_FLAGS_PROT_NONE,
-        };
-        // On an empty pool the driver may accept what fails at the next allocation: ask first.
-        let resident = device_of(pool.0);
-        if accessible && resident != HOST && resident != peer && !self.can_access_peer(peer, resident)? {
-            return Err(DriverError::new("cuMemPoolSetAccess", DriverCode::PEER_ACCESS_UNSUPPORTED)
-                .with_detail(format!("{peer} cannot reach the memory of {resident}")));
-        }
-        let access = sys::CUmemAccessDesc { location: location(PoolLocation::Device(peer)), flags };
-        call!(self, cuMemPoolSetAccess(raw_pool(pool), &access, 1))
+        self.set_pool_access(pool, peer, accessible)
     }
 
     fn pool_access(&self, pool: PoolHandle, device: DeviceId) -> Result<PoolAccess> {
@@ -615,36 +472,11 @@ impl Driver for CudaDriver {
     }
 
     fn pool_export(&self, pool: PoolHandle) -> Result<OwnedFd> {
-        const CALL: &str = "cuMemPoolExportToShareableHandle";
-        let mut descriptor: c_int = -1;
-        // Given by its address, unlike at import, where the number itself is the argument.
-        let to = (&raw mut descriptor).cast();
-        call!(self, cuMemPoolExportToShareableHandle(to, raw_pool(pool), POSIX_FD, 0))?;
-        if descriptor < 0 {
-            return Err(DriverError::new(CALL, DriverCode::INVALID_VALUE).with_detail("the driver gave no descriptor"));
-        }
-        // SAFETY: the driver has just opened the descriptor for this call; no other owner exists.
-        let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
-        // A copy that programs started from here do not inherit.
-        descriptor
-            .try_clone()
-            .map_err(|error| DriverError::new(CALL, DriverCode::OPERATING_SYSTEM).with_detail(error.to_string()))
+        self.export_pool(pool)
     }
 
     fn pool_import(&self, device: DeviceId, descriptor: BorrowedFd<'_>) -> Result<PoolHandle> {
-        self.enter(device)?;
-        let number = without_provenance_mut(descriptor.as_raw_fd() as usize);
-        let mut pool = null_mut();
-        call!(self, cuMemPoolImportFromShareableHandle(&mut pool, number, POSIX_FD, 0)).map_err(|error| match error
-            .code
-        {
-            // Driver 580 says so of a descriptor that is no pool's. The context is well, unlike after other unknown
-            // errors.
-            DriverCode::UNKNOWN => DriverError::new(error.call, DriverCode::INVALID_VALUE)
-                .with_detail("the descriptor is not that of an exported pool"),
-            _ => error,
-        })?;
-        Ok(PoolHandle(pack(device, pool)))
+        self.import_pool(device, descriptor)
     }
 
     fn pool_export_pointer(&self, ptr: DevicePtr) -> Result<OpaqueHandle> {
@@ -662,29 +494,7 @@ impl Driver for CudaDriver {
     }
 
     fn pointer_attributes(&self, ptr: DevicePtr) -> Result<PointerAttributes> {
-        use sys::CUpointer_attribute as A;
-        // Widths are those of cuda.h: `int` and `unsigned int` for numbers, pointers and `size_t` for the rest.
-        let number = |attribute: A| {
-            let mut value: c_uint = 0;
-            call!(self, cuPointerGetAttribute((&raw mut value).cast(), attribute as c_uint, ptr.0)).map(|()| value)
-        };
-        let word = |attribute: A| {
-            let mut value: u64 = 0;
-            call!(self, cuPointerGetAttribute((&raw mut value).cast(), attribute as c_uint, ptr.0)).map(|()| value)
-        };
-        let memory = memory_type(number(A::CU_POINTER_ATTRIBUTE_MEMORY_TYPE)?);
-        let device = self.device_at("cuPointerGetAttribute", ptr)?;
-        let pool = word(A::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE)?;
-        // A pool of the host has the same handle here as when it was made, whatever ordinal the driver gives.
-        let home = if memory == MemoryType::Host { HOST } else { device };
-        Ok(PointerAttributes {
-            memory,
-            context: Some(word(A::CU_POINTER_ATTRIBUTE_CONTEXT)?).filter(|&context| context != 0),
-            device: Some(home).filter(|&device| device != HOST),
-            pool: (pool != 0).then(|| PoolHandle(pack(home, pool as *mut c_void))),
-            start: DevicePtr(word(A::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)?),
-            len: word(A::CU_POINTER_ATTRIBUTE_RANGE_SIZE)? as usize,
-        })
+        self.attributes_of(ptr)
     }
 
     fn pool_alloc(&self, pool: PoolHandle, bytes: NonZeroUsize, stream: StreamHandle, _: Site) -> Result<DevicePtr> {
@@ -727,43 +537,11 @@ impl Driver for CudaDriver {
     }
 
     fn host_alloc(&self, device: DeviceId, bytes: NonZeroUsize, kind: HostKind, _: Site) -> Result<Arc<HostBlock>> {
-        self.enter(device)?;
-        if let Some(block) = self.register_large_pages(device, bytes, kind) {
-            return Ok(block);
-        }
-        let flags = sys::CU_MEMHOSTALLOC_PORTABLE
-            | match kind {
-                HostKind::Upload => sys::CU_MEMHOSTALLOC_WRITECOMBINED,
-                // Mapped, so that a stream can store words into it.
-                HostKind::Download => sys::CU_MEMHOSTALLOC_DEVICEMAP,
-            };
-        let mut memory = null_mut();
-        call!(self, cuMemHostAlloc(&mut memory, bytes.get(), flags))?;
-        let Some(memory) = NonNull::new(memory.cast::<u8>()) else {
-            return Err(DriverError::new("cuMemHostAlloc", DriverCode::OUT_OF_MEMORY));
-        };
-        // SAFETY: `bytes` bytes that were just given to us, page-aligned; zeroing makes them initialised. They stay
-        // until `host_free`, whose callers give up the block.
-        let block = unsafe {
-            memory.write_bytes(0, bytes.get());
-            HostBlock::from_driver(memory, bytes.get(), kind)
-        };
-        lock(&self.blocks).insert(block.id(), (device, None));
-        Ok(block)
+        self.alloc_pinned(device, bytes, kind)
     }
 
     fn host_free(&self, block: &Arc<HostBlock>, _: Site) -> Result<()> {
-        if !block.is_page_locked() {
-            return Ok(());
-        }
-        let known = lock(&self.blocks).remove(&block.id());
-        let (device, pages) = known.ok_or(DriverError::new("cuMemFreeHost", DriverCode::INVALID_VALUE))?;
-        self.enter(device)?;
-        let at = block.address() as *mut c_void;
-        let Some(pages) = pages else { return call!(self, cuMemFreeHost(at)) };
-        call!(self, cuMemHostUnregister(at))?;
-        pages.unmap();
-        Ok(())
+        self.free_pinned(block)
     }
 
     fn copy(&self, copy: &CopyOp, stream: StreamHandle, _: Site) -> Result<()> {
@@ -829,68 +607,15 @@ impl Driver for CudaDriver {
     }
 
     fn module_load(&self, device: DeviceId, ptx: &str) -> Result<ModuleHandle> {
-        self.enter(device)?;
-        let text = c_name("cuModuleLoadDataEx", ptx)
-            .map_err(|_| DriverError::new("cuModuleLoadDataEx", DriverCode::INVALID_PTX).with_detail("a zero byte"))?;
-        let mut log = ErrorLog::new();
-        let (mut options, mut values) = log.options();
-        let mut module = null_mut();
-        let loaded = call!(
-            self,
-            cuModuleLoadDataEx(&mut module, text.as_ptr().cast(), 2, options.as_mut_ptr(), values.as_mut_ptr())
-        );
-        Step::Code.over();
-        loaded.map_err(|error| log.explain(error))?;
-        Ok(ModuleHandle(pack(device, module)))
+        self.load_ptx(device, ptx)
     }
 
     fn assemble(&self, device: DeviceId, ptx: &str) -> Result<Vec<u8>> {
-        self.enter(device)?;
-        let text = c_name("cuLinkAddData", ptx)
-            .map_err(|_| DriverError::new("cuLinkAddData", DriverCode::INVALID_PTX).with_detail("a zero byte"))?;
-        let mut log = ErrorLog::new();
-        let (mut options, mut values) = log.options();
-        let mut link = null_mut();
-        call!(self, cuLinkCreate_v2(2, options.as_mut_ptr(), values.as_mut_ptr(), &mut link))?;
-        let bytes = text.as_bytes_with_nul();
-        let input = sys::CUjitInputType::CU_JIT_INPUT_PTX as c_uint;
-        let added = call!(
-            self,
-            cuLinkAddData_v2(
-                link,
-                input,
-                bytes.as_ptr().cast_mut().cast(),
-                bytes.len(),
-                c"kernels".as_ptr(),
-                0,
-                null_mut(),
-                null_mut()
-            )
-        );
-        let (mut code, mut len) = (null_mut(), 0);
-        let linked = added.and_then(|()| call!(self, cuLinkComplete(link, &mut code, &mut len)));
-        let assembled = linked.and_then(|()| match code.is_null() {
-            true => Err(DriverError::new("cuLinkComplete", DriverCode::INVALID_IMAGE).with_detail("it gave no code")),
-            // SAFETY: the driver says so; the code is the link's, and copied before that is destroyed.
-            false => Ok(unsafe { std::slice::from_raw_parts(code.cast::<u8>(), len) }.to_vec()),
-        });
-        let destroyed = call!(self, cuLinkDestroy(link));
-        Step::Code.over();
-        let assembled = assembled.map_err(|error| log.explain(error))?;
-        destroyed?;
-        Ok(assembled)
+        self.assemble_ptx(device, ptx)
     }
 
     fn module_load_code(&self, device: DeviceId, code: &[u8]) -> Result<ModuleHandle> {
-        self.enter(device)?;
-        // The driver reads as far as the code's own header says.
-        if !code.starts_with(b"\x7fELF") {
-            return Err(DriverError::new("cuModuleLoadDataEx", DriverCode::INVALID_IMAGE).with_detail("it is no code"));
-        }
-        let mut module = null_mut();
-        call!(self, cuModuleLoadDataEx(&mut module, code.as_ptr().cast(), 0, null_mut(), null_mut()))?;
-        Step::Code.over();
-        Ok(ModuleHandle(pack(device, module)))
+        self.load_code(device, code)
     }
 
     fn module_unload(&self, module: ModuleHandle) -> Result<()> {

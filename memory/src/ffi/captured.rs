@@ -16,8 +16,9 @@ use std::num::NonZeroUsize;
 use super::allocator::Place;
 use crate::driver::{CaptureStatus, DevicePtr};
 use crate::error::Result;
+use crate::ids::StreamId;
 use crate::resource::RawAllocation;
-use crate::stream::{Stream, StreamId};
+use crate::stream::Stream;
 
 /// PyTorch's ID of a graph pool.
 pub(super) type GraphPool = (u64, u64);

@@ -9,8 +9,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::task::Waker;
 
-use super::{MemorySpace, Request};
+use super::Request;
 use crate::error::Holder;
+use crate::ids::MemorySpace;
 use crate::units::ByteSize;
 
 /// Counts of one book.

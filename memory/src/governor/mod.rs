@@ -43,24 +43,8 @@ use book::{Outcome, State};
 pub use reserve::{Grow, Reservation, Reserve};
 
 use crate::error::{Holder, MemoryError, Result};
+use crate::ids::{MemorySpace, Refusal};
 use crate::units::ByteSize;
-
-/// Which bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum MemorySpace {
-    #[default]
-    Device,
-    Host,
-}
-
-impl fmt::Display for MemorySpace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            MemorySpace::Device => "device",
-            MemorySpace::Host => "host",
-        })
-    }
-}
 
 /// Limits, in percent of the capacity, at which proactive spilling starts and ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,17 +98,6 @@ pub struct Shortage {
 /// Releases promised memory and returns the number of bytes that will become free. Called without the governor's lock;
 /// must not wait for a reservation.
 type Hook = Arc<dyn Fn(Shortage) -> ByteSize + Send + Sync>;
-
-/// Reason for a refused request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal {
-    /// It is more than could ever be promised.
-    TooLarge,
-    /// There is no room now, and the caller did not want to wait.
-    NoRoom,
-    /// Everyone who holds memory was waiting for more, and this one's turn to give way had come.
-    Deadlock,
-}
 
 pub struct GovernorBuilder {
     capacity: [ByteSize; 2],

@@ -8,8 +8,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use super::{MemoryGovernor, MemorySpace, Participant, Refusal, Request};
+use super::{MemoryGovernor, Participant, Request};
 use crate::error::{MemoryError, Result};
+use crate::ids::{MemorySpace, Refusal};
 use crate::units::ByteSize;
 
 /// Maximum number of spiller calls for one request that does not wait.

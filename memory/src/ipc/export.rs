@@ -32,16 +32,16 @@ pub struct ExportedPool {
     token: u64,
 }
 
-impl MemoryPool {
-    /// A descriptor of this pool for other processes. The pool was built with `export(HandleTypes::POSIX_FD)`.
+impl ExportedPool {
+    /// A descriptor of `pool` for other processes. The pool was built with `export(HandleTypes::POSIX_FD)`.
     ///
     /// # Errors
     /// [`MemoryError::PoolRule`] for a pool that was not made for export.
-    pub fn export(&self) -> Result<ExportedPool> {
-        let device = self.device();
+    pub fn of(pool: &MemoryPool) -> Result<Self> {
+        let device = pool.device();
         device.alive()?;
-        let handle = match self.driver_pool("cuMemPoolExportToShareableHandle")? {
-            pool if pool.handle_types().contains(HandleTypes::POSIX_FD) => pool.handle()?,
+        let handle = match pool.driver_pool("cuMemPoolExportToShareableHandle")? {
+            exported if exported.handle_types().contains(HandleTypes::POSIX_FD) => exported.handle()?,
             _ => {
                 let rule = "it was not made for it; build it with `.export(HandleTypes::POSIX_FD)`";
                 return refused("exporting a pool", rule);
@@ -50,11 +50,9 @@ impl MemoryPool {
         let descriptor = device.check(device.driver().pool_export(handle))?;
         // Different in every process, so that an allocation is not opened in another pool by mistake.
         let token = u64::from(std::process::id()) << 32 | u64::from(NEXT_POOL.fetch_add(1, Ordering::Relaxed));
-        Ok(ExportedPool { pool: self.clone(), descriptor, token })
+        Ok(ExportedPool { pool: pool.clone(), descriptor, token })
     }
-}
 
-impl ExportedPool {
     /// For a transport of the caller's own, which must send it while this is alive; `IpcChannel::send_pool` does.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()

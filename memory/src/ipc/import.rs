@@ -189,7 +189,7 @@ impl ImportedPool {
             }
         };
         self.shared.books().opened.insert(ptr, Opened { pool: allocation.pool, number: allocation.number, finished });
-        let raw = pool.adopt(ptr, padded);
+        let raw = adopt(pool, ptr, padded);
         let buffer = DeviceBuffer::adopt(raw, len, stream, pool, site);
         Ok(ImportedBuffer { buffer, number: allocation.number, shared: Arc::clone(&self.shared) })
     }
@@ -227,15 +227,13 @@ impl ImportedPool {
     }
 }
 
-impl MemoryPool {
-    /// Counts memory that came otherwise than by `allocate`; it goes back by `deallocate`.
-    fn adopt(&self, ptr: DevicePtr, len: NonZeroUsize) -> RawAllocation {
-        let (ledger, bytes) = (&self.inner.pressure.ledger, len.get() as u64);
-        ledger.retire(self.device());
-        ledger.take(bytes, u64::MAX);
-        ledger.allocated(bytes);
-        RawAllocation { ptr, len }
-    }
+/// Counts memory that came otherwise than by `allocate`; it goes back by `deallocate`.
+fn adopt(pool: &MemoryPool, ptr: DevicePtr, len: NonZeroUsize) -> RawAllocation {
+    let (ledger, bytes) = (&pool.inner.pressure.ledger, len.get() as u64);
+    ledger.retire(pool.device());
+    ledger.take(bytes, u64::MAX);
+    ledger.allocated(bytes);
+    RawAllocation { ptr, len }
 }
 
 impl fmt::Debug for ImportedPool {

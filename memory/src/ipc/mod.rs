@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   exporter                                         importer
-//!   pool.export() ─► ExportedPool ── descriptor ──►  ImportedPool ─ enable_access(&[devices])
+//!   ExportedPool::of(&pool) ──────── descriptor ──►  ImportedPool ─ enable_access(&[devices])
 //!   exported.share(buffer) ─► LentBuffer
 //!                        └──► SharedAllocation ───►  imported.open(shared, stream) ─► ImportedBuffer: waits on `ready`
 //!                                                    … kernels, copies …

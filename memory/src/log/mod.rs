@@ -28,8 +28,9 @@ pub use read::{LogError, LogFile};
 pub use record::{Action, After, COLUMNS, Record};
 
 use crate::driver::{Access, DevicePtr};
+use crate::ids::StreamId;
 use crate::order::Position;
-use crate::stream::{Stream, StreamId};
+use crate::stream::Stream;
 use crate::units::ByteSize;
 
 enum Message {

@@ -27,7 +27,8 @@ use crate::device::Device;
 use crate::driver::{DevicePtr, Site};
 use crate::error::{MemoryError, Result};
 use crate::gauge::Gauge;
-use crate::stream::{Stream, StreamId};
+use crate::ids::StreamId;
+use crate::stream::Stream;
 use crate::units::ByteSize;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -22,8 +22,9 @@ use crate::device::Device;
 use crate::driver::{DevicePtr, Site};
 use crate::error::{MemoryError, Result};
 use crate::gauge::Gauge;
+use crate::ids::StreamId;
 use crate::order::Position;
-use crate::stream::{Stream, StreamId};
+use crate::stream::Stream;
 use crate::units::ByteSize;
 
 /// A slab has this many slots at least.

@@ -152,7 +152,7 @@ impl Chunk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream::StreamId;
+    use crate::ids::StreamId;
     use std::panic::Location;
 
     fn at(index: u32, seq: u64) -> Position {

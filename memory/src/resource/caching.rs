@@ -27,7 +27,8 @@ use crate::buffer::ALIGNMENT;
 use crate::device::Device;
 use crate::driver::{DevicePtr, Site};
 use crate::error::{MemoryError, Result};
-use crate::stream::{Stream, StreamId};
+use crate::ids::StreamId;
+use crate::stream::Stream;
 use crate::units::ByteSize;
 
 const UNIT: u64 = ALIGNMENT as u64;

@@ -16,8 +16,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Released, note};
+use crate::ids::StreamId;
 use crate::order::Position;
-use crate::stream::StreamId;
 
 /// Small and large requests have segments of their own, so that a small one never splits a large hole.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -36,8 +36,9 @@ pub use strategy::Strategy;
 use crate::device::Device;
 use crate::driver::{DevicePtr, Site};
 use crate::error::{MemoryError, Result};
+use crate::ids::StreamId;
 use crate::order::{Position, Waited};
-use crate::stream::{Stream, StreamId};
+use crate::stream::Stream;
 use crate::units::ByteSize;
 
 /// Bytes of a resource. Neither cloned nor made outside this crate, so they are given back once.

@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use super::{Released, note};
+use crate::ids::StreamId;
 use crate::order::Position;
-use crate::stream::StreamId;
 
 #[derive(Debug)]
 struct Slab {

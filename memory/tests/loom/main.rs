@@ -19,6 +19,8 @@ mod few;
 mod gate;
 #[path = "../../src/gauge.rs"]
 mod gauge;
+#[path = "../../src/ids.rs"]
+mod ids;
 #[path = "../../src/order.rs"]
 mod order;
 #[path = "../../src/uses.rs"]
@@ -42,14 +44,6 @@ mod driver {
     pub(crate) use millpond_memory::driver::{Access, EventHandle, Site};
 }
 
-mod stream {
-    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-    pub struct StreamId {
-        pub(crate) device_serial: u32,
-        pub(crate) index: u32,
-    }
-}
-
 use std::panic::Location;
 
 use loom::cell::UnsafeCell;
@@ -62,8 +56,8 @@ use driver::{Access, EventHandle};
 use event_pool::EventPool;
 use gate::Gate;
 use gauge::Gauge;
+use ids::StreamId;
 use order::{OrderTracker, Position};
-use stream::StreamId;
 use uses::{ThreadNumber, Uses};
 
 /// Runs `claim` under every interleaving within the bound.

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
-use millpond_memory::governor::{Refusal, Reserve};
+use millpond_memory::governor::Reserve;
+use millpond_memory::ids::Refusal;
 use millpond_memory::{ByteSize, MemoryError, MemoryGovernor, MemorySpace, Request, Reservation, Result, Watermarks};
 use proptest::prelude::*;
 

@@ -77,7 +77,7 @@ fn two(options: SimOptions) -> Two {
     let mut importer = process(driver.second_process(), theirs);
     let mut exporter = process(driver, ours);
     let pool = shared_pool(&exporter.device);
-    let exported = pool.export().unwrap();
+    let exported = ExportedPool::of(&pool).unwrap();
     exporter.channel.send_pool(&exported).unwrap();
     let imported = importer.channel.receive_pool(&importer.device, SOON).unwrap().expect("it was sent");
     let imported = imported.enable_access(&[&importer.device]).unwrap();
@@ -218,7 +218,7 @@ fn a_device_without_access_opens_nothing() {
     let mut importer = process(driver.second_process(), theirs);
     let mut exporter = process(driver.clone(), ours);
     let pool = shared_pool(&exporter.device);
-    let exported = pool.export().unwrap();
+    let exported = ExportedPool::of(&pool).unwrap();
     exporter.channel.send_pool(&exported).unwrap();
     let imported = importer.channel.receive_pool(&importer.device, SOON).unwrap().unwrap();
     let share = || {
@@ -253,7 +253,7 @@ fn a_device_that_cannot_reach_an_imported_pool() {
     let driver = SimDriver::new(SimOptions { devices: 2, refuse_peers: true, ..SimOptions::default() });
     let importer = process(driver.second_process(), theirs);
     let exporter = process(driver, ours);
-    let exported = shared_pool(&exporter.device).export().unwrap();
+    let exported = ExportedPool::of(&shared_pool(&exporter.device)).unwrap();
     let second = Device::open(importer.driver.clone(), 1).unwrap();
     let imported = ImportedPool::import(exported.descriptor(), &importer.device).unwrap();
     let error = imported.enable_access(&[&importer.device, &second]).unwrap_err();
@@ -393,10 +393,10 @@ fn what_is_not_shared() {
     let plain = MemoryPool::builder(&two.exporter.device).build().unwrap();
     let elsewhere = DeviceBuffer::new(64, stream, &plain).unwrap();
     assert!(share(elsewhere).contains("allocate it from the pool that is exported"));
-    let error = plain.export().unwrap_err().to_string();
+    let error = ExportedPool::of(&plain).unwrap_err().to_string();
     assert!(error.contains("build it with `.export(HandleTypes::POSIX_FD)`"), "{error}");
     let arena = MemoryPool::builder(&two.exporter.device).strategy(millpond_memory::Strategy::Arena).build().unwrap();
-    assert_eq!(arena.export().unwrap_err().driver_code(), Some(DriverCode::NOT_SUPPORTED));
+    assert_eq!(ExportedPool::of(&arena).unwrap_err().driver_code(), Some(DriverCode::NOT_SUPPORTED));
     drop((plain, arena));
     assert_eq!(two.close(), [""; 0]);
 }
@@ -427,7 +427,7 @@ fn an_allocation_is_opened_once_from_its_own_pool() {
     assert!(error.to_string().contains("it is open here already"), "{error}");
 
     let other = shared_pool(&two.exporter.device);
-    let exported = other.export().unwrap();
+    let exported = ExportedPool::of(&other).unwrap();
     let buffer = DeviceBuffer::zeroed(64, &two.exporter.stream, &other).unwrap();
     let (lent_other, shared_other) = exported.share(buffer, &two.exporter.stream).unwrap();
     let error = two.imported.open(shared_other, &two.importer.stream).unwrap_err();

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use millpond_memory::driver::Driver;
 use millpond_memory::driver::sim::{SimDriver, SimOptions};
-use millpond_memory::governor::{Refusal, Shortage};
+use millpond_memory::governor::Shortage;
+use millpond_memory::ids::Refusal;
 use millpond_memory::spill::{SpillState, Spilled};
 use millpond_memory::{
     ByteSize, Device, DeviceBuffer, DeviceView, MemoryError, MemoryGovernor, MemoryPool, MemorySpace, PinnedPool,

@@ -233,12 +233,7 @@ impl Function {
                 (1..columns.len()).try_for_each(number)?;
                 match output {
                     KMeansOutput::Labels => vec![column(0), new("label", DataType::Int64, false)],
-                    KMeansOutput::Centers => {
-                        let means =
-                            (1..columns.len()).map(|position| new(column(position).1.name(), DataType::Float64, false));
-                        let head = ["label", "size"].map(|name| new(name, DataType::Int64, false));
-                        head.into_iter().chain(means).chain([new("wssse", DataType::Float64, false)]).collect()
-                    }
+                    KMeansOutput::Centers => centers((1..columns.len()).map(column)),
                 }
             }
             Self::KMeansPredict { features } => {
@@ -254,34 +249,10 @@ impl Function {
                 }
                 check(label, "label", "0 or 1, as BOOLEAN or a number", numeric)?;
                 (label + 1..columns.len()).try_for_each(number)?;
-                let double = |name: &str, nullable: bool| new(name, DataType::Float64, nullable);
-                let count = |name: &str| new(name, DataType::Int64, false);
-                match output {
-                    LogisticOutput::Model => vec![
-                        new("term", DataType::Utf8, false),
-                        double("weight", false),
-                        double("mean", true),
-                        double("scale", true),
-                    ],
-                    LogisticOutput::Report => {
-                        let counts = ["size", "positives", "tn", "fp", "fn", "tp"].map(count);
-                        let shares = ["precision", "auc", "accuracy", "loss"].map(|name| double(name, true));
-                        let end = [count("iterations"), new("converged", DataType::Boolean, false)];
-                        counts.into_iter().chain(shares).chain(end).collect()
-                    }
-                    LogisticOutput::Predictions => vec![
-                        column(0),
-                        count("label"),
-                        double("score", false),
-                        double("probability", false),
-                        count("prediction"),
-                    ],
-                }
+                logistic_columns(*output, column)
             }
             Self::NaiveBayes { .. } => {
-                for position in [0, 3] {
-                    check(position, "text", "TEXT", text)?;
-                }
+                [0, 3].into_iter().try_for_each(|position| check(position, "text", "TEXT", text))?;
                 key(1, "class")?;
                 key(2, "id")?;
                 key(4, "class")?;
@@ -290,14 +261,44 @@ impl Function {
             }
         };
         for (index, (_, field)) in output.iter().enumerate() {
-            let from_input = matches!(self, Self::Sessionize { .. }) && index < inputs[0].fields().len()
-                || matches!(self, Self::LastBefore { .. }) && index < inputs[0].fields().len();
+            let from_input =
+                matches!(self, Self::Sessionize { .. } | Self::LastBefore { .. }) && index < inputs[0].fields().len();
             // Two input columns may have one name under two tables; a new column must not have it, too.
             if !from_input && output.iter().filter(|(_, other)| other.name() == field.name()).count() > 1 {
                 return Err(FunctionError::NameTaken { function, name: field.name().clone() }.into());
             }
         }
         Ok(output)
+    }
+}
+
+/// Columns of cluster centers: one row for each label, the mean of each feature.
+fn centers(features: impl Iterator<Item = OutputField>) -> Vec<OutputField> {
+    let head = ["label", "size"].map(|name| new(name, DataType::Int64, false));
+    let means = features.map(|(_, feature)| new(feature.name(), DataType::Float64, false));
+    head.into_iter().chain(means).chain([new("wssse", DataType::Float64, false)]).collect()
+}
+
+/// Columns of a logistic regression's model, of its report, or of predictions, whose ID is the first input column.
+fn logistic_columns(output: LogisticOutput, column: impl Fn(usize) -> OutputField) -> Vec<OutputField> {
+    let double = |name: &str, nullable: bool| new(name, DataType::Float64, nullable);
+    let count = |name: &str| new(name, DataType::Int64, false);
+    match output {
+        LogisticOutput::Model => vec![
+            new("term", DataType::Utf8, false),
+            double("weight", false),
+            double("mean", true),
+            double("scale", true),
+        ],
+        LogisticOutput::Report => {
+            let counts = ["size", "positives", "tn", "fp", "fn", "tp"].map(count);
+            let shares = ["precision", "auc", "accuracy", "loss"].map(|name| double(name, true));
+            let end = [count("iterations"), new("converged", DataType::Boolean, false)];
+            counts.into_iter().chain(shares).chain(end).collect()
+        }
+        LogisticOutput::Predictions => {
+            vec![column(0), count("label"), double("score", false), double("probability", false), count("prediction")]
+        }
     }
 }
 

@@ -16,14 +16,36 @@ use std::sync::Arc;
 use millpond::datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use millpond::datafusion::arrow::compute::{cast, concat_batches};
 use millpond::datafusion::arrow::datatypes::{DataType, Float64Type, Int64Type, SchemaRef};
+use millpond::datafusion::arrow::error::ArrowError;
 use millpond::datafusion::arrow::record_batch::RecordBatch;
 use millpond::datafusion::error::{DataFusionError, Result};
+use rayon::prelude::*;
+
+use crate::answer::Answer;
 
 /// Rows of an answer, or of a table created by a query.
 #[derive(Debug, Clone)]
 pub struct Rows {
     pub schema: SchemaRef,
     pub batches: Vec<RecordBatch>,
+}
+
+impl Rows {
+    pub fn num_rows(&self) -> usize {
+        self.batches.iter().map(RecordBatch::num_rows).sum()
+    }
+
+    /// [`Answer::digest`] of the rows, one batch at a time.
+    ///
+    /// # Errors
+    /// Arrow's error for a type without a text form.
+    pub fn digest(&self) -> Result<String, ArrowError> {
+        let of_batch = |batch: &RecordBatch| -> Result<u64, ArrowError> {
+            Ok(Answer::try_new(&self.schema, std::slice::from_ref(batch))?.row_hashes())
+        };
+        let sum = self.batches.par_iter().map(of_batch).try_reduce(|| 0, |a, b| Ok(a.wrapping_add(b)))?;
+        Ok(Answer::digest_of(self.num_rows(), sum))
+    }
 }
 
 /// Results of a query's statements: the answer, and the tables by name.

@@ -60,18 +60,8 @@ impl Maker<'_> {
                 }
             }
             11 => {
-                // Not of computed floats: the sign of a computed NaN, and with it its place in the order, is the
-                // machine's.
                 let of = exact(self);
-                let a = if of.is_decimal() { self.make(of, 1) } else { self.make(Ty::Int(true, 32), 1) };
-                match (of.is_decimal(), self.rng.chance(30)) {
-                    (true, _) => sql!(Ty::Number; "median(", a, ")"),
-                    (false, true) => sql!(Ty::F64; "median(DISTINCT ", a, ")"),
-                    (false, false) => {
-                        let p = Constant::pick(self.rng, &["0.0", "0.1", "0.5", "0.73", "1.0"]);
-                        sql!(Ty::F64; "percentile_cont(", a, ", ", p, ")")
-                    }
-                }
+                self.middle(of)
             }
             0 => sql!(Ty::Int(true, 64); "count(*)"),
             1 => {
@@ -103,24 +93,40 @@ impl Maker<'_> {
                 let a = self.make(of, 1);
                 sql!(if of.is_decimal() { Ty::Number } else { Ty::F64 }; "avg(", a, ")")
             }
-            _ => {
-                let of = match self.any_type() {
-                    _ if self.rng.chance(15) => Ty::Text,
-                    Ty::F32 if grouped => Ty::Even32,
-                    Ty::F64 if grouped => Ty::Even64,
-                    // To MIN and MAX of structures a NULL inside is like anything.
-                    Ty::Pair => Ty::Text,
-                    of => of,
-                };
-                let a = self.make(of, 2);
-                sql!(of; format!("{}(", self.rng.pick(&["min", "max"])), a, ")")
-            }
+            _ => self.extreme(grouped),
         };
         if self.rng.chance(25) {
             let filter = self.make(Ty::Bool, 1);
             expr.parts.extend([" FILTER (WHERE ".into(), filter.into(), ")".into()]);
         }
         expr
+    }
+
+    /// A median or percentile. Not of computed floats: the sign of a computed NaN, and with it its place in the order,
+    /// is the machine's.
+    fn middle(&mut self, of: Ty) -> Expr {
+        let a = if of.is_decimal() { self.make(of, 1) } else { self.make(Ty::Int(true, 32), 1) };
+        match (of.is_decimal(), self.rng.chance(30)) {
+            (true, _) => sql!(Ty::Number; "median(", a, ")"),
+            (false, true) => sql!(Ty::F64; "median(DISTINCT ", a, ")"),
+            (false, false) => {
+                let p = Constant::pick(self.rng, &["0.0", "0.1", "0.5", "0.73", "1.0"]);
+                sql!(Ty::F64; "percentile_cont(", a, ", ", p, ")")
+            }
+        }
+    }
+
+    fn extreme(&mut self, grouped: bool) -> Expr {
+        let of = match self.any_type() {
+            _ if self.rng.chance(15) => Ty::Text,
+            Ty::F32 if grouped => Ty::Even32,
+            Ty::F64 if grouped => Ty::Even64,
+            // To MIN and MAX of structures a NULL inside is like anything.
+            Ty::Pair => Ty::Text,
+            of => of,
+        };
+        let a = self.make(of, 2);
+        sql!(of; format!("{}(", self.rng.pick(&["min", "max"])), a, ")")
     }
 
     /// A percentile of a digest over a table of `rows` rows, with enough centroids to keep all values apart: otherwise

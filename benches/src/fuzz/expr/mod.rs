@@ -327,24 +327,7 @@ impl Maker<'_> {
                 let test = self.rng.pick(&["TRUE", "NOT TRUE", "FALSE", "NOT FALSE", "UNKNOWN", "NOT UNKNOWN"]);
                 sql!(ty; "(", a, " IS ", test, ")")
             }
-            9 => {
-                let of = self.any_type();
-                let a = self.make(of, depth);
-                let items = if self.rng.chance(5) { self.rng.below(60) + 65 } else { self.rng.below(6) + 1 };
-                let mut expr = sql!(ty; "(", a, self.rng.pick(&[" IN (", " NOT IN ("]));
-                for item in 0..items {
-                    if item > 0 {
-                        expr.parts.push(", ".into());
-                    }
-                    let column = if items < 65 && self.rng.chance(20) { Some(self.make(of, 0)) } else { None };
-                    // DataFusion takes a list with a CASE, which a subquery may have computed, for constant, and its
-                    // NULLs for none.
-                    let item = column.filter(|item| !is_computed(item));
-                    expr.parts.push(item.unwrap_or_else(|| sql!(of; of.literal(self.rng))).into());
-                }
-                expr.parts.push("))".into());
-                expr
-            }
+            9 => self.in_list(depth),
             10 => {
                 let of = self.any_type();
                 let (a, b, c) = (self.make(of, depth), self.make(of, depth.min(1)), self.make(of, depth.min(1)));
@@ -360,33 +343,59 @@ impl Maker<'_> {
                 let patterns = ["%", "", "_", "%o%", "b%", "%r%l", "__", "100\\%", "%é%", "a\\_b", "%日%"];
                 sql!(ty; "(", a, format!(" {op} '"), Constant::pattern(self.rng, &patterns), "')")
             }
-            _ => match self.rng.below(5) {
-                4 => {
-                    let a = self.make(Ty::Text, depth.min(1));
-                    let op = self.rng.pick(&[" ~ '", " !~ '", " ~* '", " !~* '"]);
-                    sql!(ty; "(", a, op, Constant::pick(self.rng, &EXPRESSIONS), "')")
-                }
-                0 => {
-                    let of = self.rng.pick(&INTEGERS);
-                    let a = self.make(of, depth);
-                    // Not by itself: below a filter by it, DataFusion takes the number for a constant, and drops an
-                    // ORDER BY it.
-                    sql!(ty; "coalesce(CAST(", a, " AS BOOLEAN), false)")
-                }
-                3 => {
-                    let of = match self.rng.chance(50) {
-                        true => self.rng.pick(&[Ty::F32, Ty::F64]),
-                        false => self.number_type(),
-                    };
-                    let a = self.make(of, depth);
-                    sql!(ty; format!("{}(", self.rng.pick(&["isnan", "iszero"])), a, ")")
-                }
-                1 => {
-                    let a = self.make(Ty::Text, depth.min(1));
-                    sql!(ty; format!("{}(", self.rng.pick(&["starts_with", "ends_with", "contains"])), a, ", '", self.known("b", &["a", "o", ""]), "')")
-                }
-                _ => self.leaf(ty),
-            },
+            _ => self.test(depth),
+        }
+    }
+
+    fn in_list(&mut self, depth: usize) -> Expr {
+        let ty = Ty::Bool;
+        let of = self.any_type();
+        let a = self.make(of, depth);
+        let items = if self.rng.chance(5) { self.rng.below(60) + 65 } else { self.rng.below(6) + 1 };
+        let mut expr = sql!(ty; "(", a, self.rng.pick(&[" IN (", " NOT IN ("]));
+        for item in 0..items {
+            if item > 0 {
+                expr.parts.push(", ".into());
+            }
+            let column = if items < 65 && self.rng.chance(20) { Some(self.make(of, 0)) } else { None };
+            // DataFusion takes a list with a CASE, which a subquery may have computed, for constant, and its
+            // NULLs for none.
+            let item = column.filter(|item| !is_computed(item));
+            expr.parts.push(item.unwrap_or_else(|| sql!(of; of.literal(self.rng))).into());
+        }
+        expr.parts.push("))".into());
+        expr
+    }
+
+    /// A function that tests one value.
+    fn test(&mut self, depth: usize) -> Expr {
+        let ty = Ty::Bool;
+        match self.rng.below(5) {
+            4 => {
+                let a = self.make(Ty::Text, depth.min(1));
+                let op = self.rng.pick(&[" ~ '", " !~ '", " ~* '", " !~* '"]);
+                sql!(ty; "(", a, op, Constant::pick(self.rng, &EXPRESSIONS), "')")
+            }
+            0 => {
+                let of = self.rng.pick(&INTEGERS);
+                let a = self.make(of, depth);
+                // Not by itself: below a filter by it, DataFusion takes the number for a constant, and drops an
+                // ORDER BY it.
+                sql!(ty; "coalesce(CAST(", a, " AS BOOLEAN), false)")
+            }
+            3 => {
+                let of = match self.rng.chance(50) {
+                    true => self.rng.pick(&[Ty::F32, Ty::F64]),
+                    false => self.number_type(),
+                };
+                let a = self.make(of, depth);
+                sql!(ty; format!("{}(", self.rng.pick(&["isnan", "iszero"])), a, ")")
+            }
+            1 => {
+                let a = self.make(Ty::Text, depth.min(1));
+                sql!(ty; format!("{}(", self.rng.pick(&["starts_with", "ends_with", "contains"])), a, ", '", self.known("b", &["a", "o", ""]), "')")
+            }
+            _ => self.leaf(ty),
         }
     }
 }

@@ -61,20 +61,7 @@ impl Maker<'_> {
                 let a = self.make(of_ty, 1);
                 sql!(Ty::Int(true, 64); self.rng.pick(&["count(", "count(", "count(DISTINCT "]), a, ")")
             }
-            2 | 3 => {
-                let of = match self.rng.below(4) {
-                    0 | 1 => Ty::Int(self.rng.chance(50), self.rng.pick(&[8, 16, 32])),
-                    2 => self.rng.pick(&[Ty::Dec(5, 2), Ty::Dec(15, 2), Ty::Dec(12, 0)]),
-                    _ => self.rng.pick(&[Ty::Even32, Ty::Even64]),
-                };
-                let a = self.make(of, 1);
-                let ty = match of {
-                    Ty::Int(signed, _) => Ty::Int(signed, 64),
-                    Ty::Even32 | Ty::Even64 => Ty::F64,
-                    _ => Ty::Number,
-                };
-                sql!(ty; "sum(", a, ")")
-            }
+            2 | 3 => self.sum(),
             4 => {
                 let a = self.make(Ty::Int(true, 32), 1);
                 sql!(Ty::F64; "avg(", a, ")")
@@ -90,35 +77,8 @@ impl Maker<'_> {
                 sql!(of; self.rng.pick(&["min(", "max("]), a, ")")
             }
             // These look at no frame.
-            7 => {
-                let (text, ty) = self.rng.pick(&[
-                    ("row_number()", Ty::Int(false, 64)),
-                    ("rank()", Ty::Int(false, 64)),
-                    ("dense_rank()", Ty::Int(false, 64)),
-                    ("ntile(3)", Ty::Int(false, 64)),
-                    ("percent_rank()", Ty::F64),
-                    ("cume_dist()", Ty::F64),
-                ]);
-                let mut expr = sql!(ty; text);
-                expr.parts.extend(over);
-                expr.parts.push(")".into());
-                return expr;
-            }
-            8 | 9 => {
-                let of = self.any_type();
-                let a = self.make(of, 1);
-                let head = self.rng.pick(&["lag(", "lead("]);
-                let mut expr = match self.rng.chance(40) {
-                    true => {
-                        let by = Constant::below(self.rng, 4);
-                        sql!(of; head, a, ", ", by, ", ", sql!(of; of.literal(self.rng)), ")")
-                    }
-                    false => sql!(of; head, a, ")"),
-                };
-                expr.parts.extend(over);
-                expr.parts.push(")".into());
-                return expr;
-            }
+            7 => return self.rank(over),
+            8 | 9 => return self.neighbour(over),
             12 => {
                 let a = self.make(Ty::Int(true, 64), 1);
                 sql!(Ty::Ints; "array_agg(", a, ")")
@@ -149,6 +109,53 @@ impl Maker<'_> {
             ty => ty.literal(self.rng),
         };
         around(expr, "nullif(", other)
+    }
+
+    fn sum(&mut self) -> Expr {
+        let of = match self.rng.below(4) {
+            0 | 1 => Ty::Int(self.rng.chance(50), self.rng.pick(&[8, 16, 32])),
+            2 => self.rng.pick(&[Ty::Dec(5, 2), Ty::Dec(15, 2), Ty::Dec(12, 0)]),
+            _ => self.rng.pick(&[Ty::Even32, Ty::Even64]),
+        };
+        let a = self.make(of, 1);
+        let ty = match of {
+            Ty::Int(signed, _) => Ty::Int(signed, 64),
+            Ty::Even32 | Ty::Even64 => Ty::F64,
+            _ => Ty::Number,
+        };
+        sql!(ty; "sum(", a, ")")
+    }
+
+    fn rank(&mut self, over: Vec<Part>) -> Expr {
+        let (text, ty) = self.rng.pick(&[
+            ("row_number()", Ty::Int(false, 64)),
+            ("rank()", Ty::Int(false, 64)),
+            ("dense_rank()", Ty::Int(false, 64)),
+            ("ntile(3)", Ty::Int(false, 64)),
+            ("percent_rank()", Ty::F64),
+            ("cume_dist()", Ty::F64),
+        ]);
+        let mut expr = sql!(ty; text);
+        expr.parts.extend(over);
+        expr.parts.push(")".into());
+        expr
+    }
+
+    /// The value of a row before or behind.
+    fn neighbour(&mut self, over: Vec<Part>) -> Expr {
+        let of = self.any_type();
+        let a = self.make(of, 1);
+        let head = self.rng.pick(&["lag(", "lead("]);
+        let mut expr = match self.rng.chance(40) {
+            true => {
+                let by = Constant::below(self.rng, 4);
+                sql!(of; head, a, ", ", by, ", ", sql!(of; of.literal(self.rng)), ")")
+            }
+            false => sql!(of; head, a, ")"),
+        };
+        expr.parts.extend(over);
+        expr.parts.push(")".into());
+        expr
     }
 
     /// A median or percentile of exact numbers, of those that a filter keeps now and then: of columns, so that the

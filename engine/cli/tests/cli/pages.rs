@@ -75,7 +75,8 @@ fn paths_in_pages_are_there() {
         ".ci/",
     ];
     let (mut named, mut missing) = (0, Vec::new());
-    for page in pages() {
+    // `docs/moved.md` names paths of the past.
+    for page in pages().into_iter().filter(|page| page != "docs/moved.md") {
         for word in read(&page).split(|c: char| c.is_whitespace() || "`()[],;:|'\"".contains(c)) {
             let path = word.split('#').next().unwrap_or_default().trim_end_matches(['.', '/']);
             // Skip patterns and placeholders.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use millpond_memory::driver::*;
 use millpond_memory::ipc::{ImportedPool, OnSilence, Returned, SharedAllocation};
-use millpond_memory::{Device, DeviceBuffer, IpcChannel, MemoryPool, PinnedPool, Stream};
+use millpond_memory::{Device, DeviceBuffer, ExportedPool, IpcChannel, MemoryPool, PinnedPool, Stream};
 
 use super::is_inside;
 
@@ -58,7 +58,7 @@ fn both_ends() {
     let device = Device::open(driver.clone(), 0).unwrap();
     let (pinned, stream) = (PinnedPool::builder(&device).build(), Stream::new(&device).unwrap());
     let pool = MemoryPool::builder(&device).export(HandleTypes::POSIX_FD).build().unwrap();
-    let exported = pool.export().unwrap();
+    let exported = ExportedPool::of(&pool).unwrap();
     exporter.send_pool(&exported).unwrap();
     let imported = importer.receive_pool(&device, SOON).unwrap().unwrap().enable_access(&[&device]).unwrap();
     for round in 0..3u8 {
