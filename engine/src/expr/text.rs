@@ -22,7 +22,6 @@ use millpond_kernels::codegen::text_function::{Filler, Takes};
 use millpond_kernels::text::case_table;
 
 use crate::column::{is_characters, is_string, plain_repr, value_type};
-use crate::error::reason::Reason;
 use crate::expr::cast::same_strings;
 use crate::expr::dictionary::{Dictionary, Lookup, LookupKind, StringPart};
 use crate::expr::function::{Call, Form, Row};
