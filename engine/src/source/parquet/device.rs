@@ -9,18 +9,9 @@ use millpond_kernels::pipeline::{ExtentInput, ExtentRows};
 use millpond_memory::Stream;
 
 use crate::metric;
-use crate::parquet::{Columns, Decoding, Refused, Spec, Up};
+use crate::parquet::{Columns, Decoding, Outcome, Refused, Spec};
 use crate::program::failure::Failure;
 use crate::source::extent::{Sending, Turn};
-
-/// Result of sending rows to be decoded on the device.
-pub(super) enum Sent {
-    Yes,
-    /// The host has to decode some of their columns.
-    No(Refused),
-    /// The chunks must be moved out of pinned memory.
-    Unpin,
-}
 
 impl Sending {
     /// Decodes rows on the device into one extent, in a turn.
@@ -32,10 +23,10 @@ impl Sending {
         decoding: &Decoding<'_>,
         columns: &Columns,
         turn: &Turn<'_>,
-    ) -> Result<Sent, Failure> {
+    ) -> Result<Outcome<()>, Failure> {
         match self.decode_in_turn(decoding, columns, turn.stream()).await {
             // There are no side effects yet: after them, running out of memory is reported as another failure.
-            Err(failure) if failure.is_out_of_memory() => Ok(Sent::No(Refused::default())),
+            Err(failure) if failure.is_out_of_memory() => Ok(Outcome::Refused(Refused::default())),
             sent => sent,
         }
     }
@@ -45,7 +36,7 @@ impl Sending {
         decoding: &Decoding<'_>,
         columns: &Columns,
         stream: &Stream,
-    ) -> Result<Sent, Failure> {
+    ) -> Result<Outcome<()>, Failure> {
         let rows = decoding.rows as u64;
         let prepared = self.segment.ready(rows).await?;
         self.segment.check_bounds(&prepared)?;
@@ -55,17 +46,17 @@ impl Sending {
         });
         let specs: Vec<Spec> = specs.collect();
         let up = match decoding.up(self.run(), columns, &specs, (stream, false)).await {
-            Ok(Up::Yes(up)) => up,
-            Ok(Up::No(refused)) if refused.lied => return Err(Failure::Ranges),
-            Ok(Up::No(refused)) => return Ok(Sent::No(refused)),
-            Ok(Up::Unpin) => return Ok(Sent::Unpin),
+            Ok(Outcome::Done(up)) => up,
+            Ok(Outcome::Refused(refused)) if refused.lied => return Err(Failure::Ranges),
+            Ok(Outcome::Refused(refused)) => return Ok(Outcome::Refused(refused)),
+            Ok(Outcome::Unpin) => return Ok(Outcome::Unpin),
             // Pages may exceed all of pinned memory: the host decodes them in pieces.
-            Err(Failure::Pinned(_)) => return Ok(Sent::No(Refused::default())),
+            Err(Failure::Pinned(_)) => return Ok(Outcome::Refused(Refused::default())),
             Err(failure) => return Err(failure),
         };
         let input = ExtentInput { rows: ExtentRows::Known(rows), columns: up.inputs };
         self.process(input, (up.buffer, up.promise), stream).await?;
         MetricBuilder::new(&self.metrics).global_counter(metric::COLUMNS_ON_DEVICE).add(columns.device.len());
-        Ok(Sent::Yes)
+        Ok(Outcome::Done(()))
     }
 }
