@@ -2,7 +2,7 @@
 //! much `Run` holds.
 //!
 //! ```text
-//!   ground ← device, column ← expr ← program ← parquet ← store ← source, result ← placement ← operator, report ←
+//!   ground ← device, column ← expr ← program ← parquet ← store ← source ← result ← placement ← operator, report ←
 //!   explain ← front
 //! ```
 //!
@@ -63,11 +63,11 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("column", &["ground"]),
     ("expr", &["ground", "column"]),
     ("program", &["ground", "profile", "device", "column", "expr"]),
-    ("operator", &["ground", "column", "expr", "program", "placement"]),
+    ("operator", &["ground", "column", "expr", "program", "source", "placement"]),
     ("parquet", &["ground", "profile", "device", "column", "program"]),
     ("store", &["ground", "profile", "device", "column", "program", "parquet"]),
     ("source", &["ground", "profile", "device", "column", "program", "parquet", "store"]),
-    ("result", &["ground", "profile", "device", "column", "program"]),
+    ("result", &["ground", "profile", "device", "column", "program", "source"]),
     ("placement", &["ground", "profile", "device", "column", "expr", "program", "source", "result"]),
     ("report", &["ground", "profile", "source", "result", "placement"]),
     ("explain", &["ground", "profile", "device", "program", "source", "result", "placement", "report"]),
@@ -90,19 +90,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
 ];
 
 /// What is so all the same: from where, to where (beginnings of paths), and why.
-const EXCEPTIONS: [(&str, &str, &str); 7] = [
-    ("operator/mod.rs", "source/parquet/mod.rs", "the registry lists scans, too: they become the sources of a program"),
-    (
-        "operator/mod.rs",
-        "source/upload/mod.rs",
-        "the registry lists uploads, too: they become the sources of a program",
-    ),
-    ("result/node.rs", "source/parquet/mod.rs", "a border for another run has scans for another run"),
-    ("result/node.rs", "source/upload/mod.rs", "a border for another run has uploads for another run"),
-    ("result/takeover.rs", "source/reset.rs", "the CPU reads its inputs anew"),
-    ("source/parquet/mod.rs", "placement/contract.rs", "the scan node is one of the operators of the registry"),
-    ("source/upload/mod.rs", "placement/contract.rs", "the upload node is one of the operators of the registry"),
-];
+const EXCEPTIONS: [(&str, &str, &str); 0] = [];
 
 fn imports() -> &'static Imports {
     static IMPORTS: OnceLock<Imports> = OnceLock::new();

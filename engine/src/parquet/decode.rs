@@ -62,8 +62,8 @@ pub(crate) enum Undecoded {
     Page(PageError),
     /// A value is outside its range, or is an unexpected NULL.
     Range,
-    /// Its strings could not be interned.
-    Codes(Failure),
+    /// The run has to end or to start again, mostly because strings could not be interned.
+    Failed(Failure),
 }
 
 impl Target {
@@ -133,7 +133,7 @@ impl<'a> Interning<'a> {
             ReadError::Page(error) => Undecoded::of_page(error),
             ReadError::Stopped => {
                 // Without a failure the values are nearly all distinct: the column is faster without codes.
-                Undecoded::Codes(self.failure.take().unwrap_or_else(|| Failure::Texts(vec![])))
+                Undecoded::Failed(self.failure.take().unwrap_or_else(|| Failure::Texts(vec![])))
             }
         }
     }
@@ -167,20 +167,22 @@ impl Undecoded {
         }
     }
 
-    /// Converts this to a failure of the run; a page error is stored in `wrong`.
-    pub fn into_failure(self, wrong: &mut Option<PageError>) -> Failure {
+    /// Failure of the run where DataFusion does not read the rows instead.
+    pub fn into_failure(self) -> Failure {
         match self {
-            Self::Page(error) => {
-                *wrong = Some(error);
-                Failure::Ranges
-            }
-            Self::Range => Failure::Ranges,
-            Self::Codes(failure) => failure,
+            Self::Page(_) | Self::Range => Failure::Ranges,
+            Self::Failed(failure) => failure,
         }
     }
 
     pub fn internal(what: &str) -> Self {
-        Self::Codes(EngineError::internal(what).into())
+        Self::Failed(EngineError::internal(what).into())
+    }
+}
+
+impl<F: Into<Failure>> From<F> for Undecoded {
+    fn from(failure: F) -> Self {
+        Self::Failed(failure.into())
     }
 }
 
@@ -201,6 +203,8 @@ pub(crate) struct Decoding<'a> {
     pub chunks: &'a [Chunks],
     /// Row ranges and their units, and the total number of rows.
     pub parts: &'a [Part],
+    /// First row, relative to the units' selected rows.
+    pub first: u64,
     pub rows: usize,
     pub room: &'a Arc<Room>,
 }
@@ -386,14 +390,14 @@ fn constant(
     });
     let nulls = if null { rows as u64 } else { 0 };
     let internal = Undecoded::internal;
-    let array = || value.to_array_of_size(1).map_err(|error| Undecoded::Codes(Failure::Input(error)));
+    let array = || value.to_array_of_size(1).map_err(|error| Undecoded::Failed(Failure::Input(error)));
     let (mut texts, mut facts) = (Vec::new(), Facts::of_others(rows as u64, nulls));
     match target {
         _ if null => {}
         Target::Codes => {
             let codes = codes.ok_or_else(|| internal("a column of codes has a dictionary"))?;
             codes.codes.count_rows(rows);
-            let found = codes.codes.of_values(&array()?, codes.most).map_err(Undecoded::Codes)?;
+            let found = codes.codes.of_values(&array()?, codes.most).map_err(Undecoded::Failed)?;
             let code = found.first().copied().unwrap_or(0);
             values.as_chunks_mut::<4>().0.iter_mut().for_each(|out| *out = code.to_le_bytes());
             facts = Facts::of_codes(rows as u64, 0, code);

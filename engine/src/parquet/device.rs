@@ -41,6 +41,12 @@ pub(crate) struct Columns {
     pub device: Vec<(usize, DeviceColumn)>,
 }
 
+/// A column that the host has decoded, or that the device will decode.
+pub(crate) enum Column {
+    Host(Decoded),
+    Device(DeviceColumn),
+}
+
 /// Decoded rows on the device.
 pub(crate) struct OnDevice {
     pub buffer: DeviceBuffer,
@@ -51,11 +57,11 @@ pub(crate) struct OnDevice {
     pub facts: Vec<Option<Facts>>,
 }
 
-/// Result of decoding on the device.
-pub(crate) enum Up {
-    Yes(Box<OnDevice>),
+/// Result of passing rows on.
+pub(crate) enum Outcome<T> {
+    Done(T),
     /// The host has to decode these columns, or all if none is named.
-    No(Refused),
+    Refused(Refused),
     /// Too little pinned memory is left because of the chunks in it: they must be moved out.
     Unpin,
 }
@@ -73,6 +79,19 @@ pub(crate) struct Refused {
 pub(crate) type Spec = (ColumnSpec, i64);
 
 impl Columns {
+    /// No columns yet, of `number`.
+    pub fn new(number: usize) -> Self {
+        Self { host: (0..number).map(|_| None).collect(), device: vec![] }
+    }
+
+    /// Sets a column; those of the device in ascending order.
+    pub fn set(&mut self, index: usize, column: Column) {
+        match column {
+            Column::Host(decoded) => self.host[index] = Some(decoded),
+            Column::Device(column) => self.device.push((index, column)),
+        }
+    }
+
     /// Number of pages that the device decodes.
     fn pages(&self) -> usize {
         self.device.iter().flat_map(|(_, column)| &column.parts).map(|part| part.pages.len()).sum()
@@ -85,7 +104,7 @@ impl Columns {
         pages.map(|page| page.blocks.len()).sum()
     }
 
-    fn on_device(&self, index: usize) -> Option<&DeviceColumn> {
+    pub fn on_device(&self, index: usize) -> Option<&DeviceColumn> {
         self.device.iter().find(|(at, _)| *at == index).map(|(_, column)| column)
     }
 }
@@ -188,6 +207,11 @@ impl Staging {
 }
 
 impl Decoding<'_> {
+    /// True if some of the chunks are in pinned memory.
+    pub fn is_pinned(&self) -> bool {
+        self.chunks.iter().any(Chunks::is_pinned)
+    }
+
     /// Decodes columns on the device into an extent with the layout `specs`. With `stays`, the kernels also compute
     /// facts, and a full session memory pool does not refuse the rows.
     ///
@@ -199,7 +223,7 @@ impl Decoding<'_> {
         columns: &Columns,
         specs: &[Spec],
         (stream, stays): (&Stream, bool),
-    ) -> Result<Up, Failure> {
+    ) -> Result<Outcome<OnDevice>, Failure> {
         let rows = self.rows;
         let shape = |(index, (spec, _)): (usize, &Spec)| {
             if let Some(host) = &columns.host[index] {
@@ -231,26 +255,26 @@ impl Decoding<'_> {
         if stays {
             held.grow(end);
         } else if !held.try_grow(end) {
-            return Ok(Up::No(Refused::default()));
+            return Ok(Outcome::Refused(Refused::default()));
         }
         // Error words, and facts of each column and of each table built on the device.
         let parts: usize = columns.device.iter().map(|(_, column)| column.parts.len() + 1).sum();
         let errors = columns.pages() * 4 + parts * 64 + 4096;
         let pool = &context.engine.pinned;
-        let (mut pinned, mut home) = if self.chunks.iter().any(Chunks::is_pinned) {
+        let (mut pinned, mut home) = if self.is_pinned() {
             let both = pool.take_now(HostKind::Upload, end).and_then(|pinned| {
                 let home = pool.take_now(HostKind::Download, errors)?;
                 Ok((pinned, home))
             });
             match both {
                 Ok(both) => both,
-                Err(MemoryError::PinnedExhausted { .. }) => return Ok(Up::Unpin),
+                Err(MemoryError::PinnedExhausted { .. }) => return Ok(Outcome::Unpin),
                 Err(error) => return Err(error.into()),
             }
         } else {
             match take_both(pool, end, errors).await? {
                 Some(both) => both,
-                None => return Ok(Up::No(Refused::default())),
+                None => return Ok(Outcome::Refused(Refused::default())),
             }
         };
 
@@ -266,13 +290,13 @@ impl Decoding<'_> {
         let plan = plan(columns, specs, &inputs, (&staging, up.as_view()), (rows, stays))?;
         let (plan, page_columns) = match plan {
             Ok(plan) => plan,
-            Err(refused) => return Ok(Up::No(refused)),
+            Err(refused) => return Ok(Outcome::Refused(refused)),
         };
         let work = plan.scratch_bytes().next_multiple_of(ALIGNMENT as u64) as usize;
         // Kernels load whole words beyond the end of a page.
         let (room, _room_promise) = memory.take_zeroed(work + plan.result_bytes() as usize, tag, stream)?;
         if plan.descriptors().len() > staging.descriptors || plan.result_bytes() as usize > errors {
-            return Ok(Up::No(Refused::default()));
+            return Ok(Outcome::Refused(Refused::default()));
         }
 
         let written = off_workers(|| {
@@ -302,7 +326,7 @@ impl Decoding<'_> {
             Ok::<_, Failure>(None)
         });
         if let Some(refused) = written? {
-            return Ok(Up::No(refused));
+            return Ok(Outcome::Refused(refused));
         }
         let copying = recorder::step(step::COPY);
         for part in [0..plan.descriptors().len(), staging.descriptors..staging.written] {
@@ -319,7 +343,7 @@ impl Decoding<'_> {
         }
         drop((pinned, copying));
         if columns.device.is_empty() {
-            return Ok(Up::Yes(Box::new(OnDevice { buffer, promise, inputs, facts: vec![] })));
+            return Ok(Outcome::Done(OnDevice { buffer, promise, inputs, facts: vec![] }));
         }
         let results = room.view(work..work + plan.result_bytes() as usize)?;
         kernels::decode(
@@ -348,9 +372,9 @@ impl Decoding<'_> {
                 outcome.errors.iter().map(|error| page_columns[error.page as usize].0).collect();
             columns.sort_unstable();
             columns.dedup();
-            return Ok(Up::No(Refused { columns, lied }));
+            return Ok(Outcome::Refused(Refused { columns, lied }));
         }
-        Ok(Up::Yes(Box::new(OnDevice { buffer, promise, inputs, facts: outcome.facts })))
+        Ok(Outcome::Done(OnDevice { buffer, promise, inputs, facts: outcome.facts }))
     }
 }
 

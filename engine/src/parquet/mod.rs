@@ -8,22 +8,24 @@
 //! Refused    parts that the decoder does not support are left to DataFusion: a whole scan, or single files.
 //! Wrong      bytes that cannot be decoded are read again by DataFusion, which reports the error to the user.
 
+mod codes;
 mod decode;
 mod device;
 mod file;
 mod pages;
 mod provable;
 mod prune;
+mod reading;
 mod room;
 mod scan;
 mod survivors;
 mod unit;
 
-pub(crate) use decode::{Decoded, Decoding, Interning, Target, Undecoded, Values};
-pub(crate) use device::{Columns, OnDevice, Refused, Spec, Up};
-pub(crate) use pages::DeviceColumn;
+pub(crate) use codes::{Codes, ColumnCodes};
+pub(crate) use decode::{Decoded, Decoding, Target, Undecoded, Values};
+pub(crate) use device::{Columns, OnDevice, Outcome, Refused, Spec};
 pub(crate) use provable::{guarded, has_floats, is_guarded, unguarded};
-pub(crate) use room::Room;
+pub(crate) use reading::{ColumnLayout, Destination, Reader, Reading, Rest};
 pub(crate) use scan::ParquetScan;
 pub(crate) use survivors::Worth;
-pub(crate) use unit::{Chunks, Together, Unit, Units};
+pub(crate) use unit::{Together, Unit, Units};

@@ -28,7 +28,7 @@ use futures::{FutureExt, StreamExt};
 use millpond_kernels::codegen::ir::{ColumnSpec, Physical, Range, Ty};
 use millpond_kernels::parquet::Facts as DeviceFacts;
 use millpond_kernels::store::Stored;
-use millpond_memory::{HostKind, Reservation, Stream, recorder};
+use millpond_memory::{DeviceView, HostKind, Reservation, Stream, recorder};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -36,13 +36,14 @@ use crate::column::dictionary::SharedDictionary;
 use crate::column::facts::Facts;
 use crate::column::layout::ExtentLayout;
 use crate::column::storage;
+use crate::device::host_memory::HostHold;
 use crate::device::workers::off_workers;
 use crate::error::EngineError;
 use crate::error::failure::Failure;
 use crate::error::panics;
 use crate::parquet::{
-    Chunks, Columns, Decoded, Decoding, DeviceColumn, Interning, OnDevice, ParquetScan, Refused, Room, Spec, Target,
-    Together, Undecoded, Units, Up, Values,
+    Codes, ColumnCodes, ColumnLayout, Columns, Decoded, Decoding, Destination, OnDevice, Outcome, ParquetScan, Reader,
+    Reading, Refused, Spec, Target, Together, Undecoded, Units, Values,
 };
 use crate::profile::{self, step};
 use crate::program::context::RunContext;
@@ -55,7 +56,7 @@ const CHUNK_ROWS: usize = 1 << 17;
 const UNIT_ROWS: usize = 1 << 18;
 const DEVICE_ROWS: usize = 1 << 21;
 /// Minimum rows of a chunk, however small pinned memory is.
-const LEAST_ROWS: u64 = 1 << 13;
+const LEAST_ROWS: usize = 1 << 13;
 
 /// A column to read.
 #[derive(Debug, Clone)]
@@ -94,40 +95,15 @@ struct Loading {
     dictionaries: Vec<Option<SharedDictionary>>,
     /// Columns found to be better without a dictionary.
     texts: Vec<AtomicBool>,
-    /// Columns that the device decodes, until it refuses one of their pages.
-    on_device: Vec<AtomicBool>,
     /// Maximum rows of a chunk: of batches, and of a row group.
     chunk_rows: usize,
     unit_rows: usize,
-    room: Arc<Room>,
 }
 
 /// A chunk on the device, by column, with its reservation.
 struct Chunk {
     pieces: Vec<Piece>,
     promise: Reservation,
-}
-
-/// Result of storing rows on the device.
-enum Put {
-    Done(Chunk),
-    /// The host has to decode some columns.
-    Refused(Refused),
-    /// The chunks must be moved out of pinned memory.
-    Unpin,
-}
-
-/// Why a reader stopped.
-enum Stopped {
-    Failed(Failure),
-    /// A column was found to be better without a dictionary.
-    Text,
-}
-
-impl<F: Into<Failure>> From<F> for Stopped {
-    fn from(failure: F) -> Self {
-        Self::Failed(failure.into())
-    }
 }
 
 /// Reads all rows of `plan`, which has the columns `wanted` and one partition per file in `files`. Each reader holds
@@ -145,10 +121,8 @@ pub(super) async fn read(
         dictionaries: wanted.iter().map(dictionary).collect(),
         wanted: wanted.to_vec(),
         texts: wanted.iter().map(|_| AtomicBool::new(false)).collect(),
-        on_device: wanted.iter().map(|_| AtomicBool::new(decodes)).collect(),
         chunk_rows: CHUNK_ROWS.min(context.options.max_batch_rows()),
         unit_rows: if decodes { DEVICE_ROWS } else { UNIT_ROWS }.min(context.options.max_batch_rows()),
-        room: Room::of(&context.engine),
     });
     let mut tasks = JoinSet::new();
     match ParquetScan::of(plan) {
@@ -160,8 +134,8 @@ pub(super) async fn read(
     while let Some(joined) = tasks.join_next().await {
         match joined.map_err(|error| Failure::from(panics::task_ended(error)))? {
             Ok(of) => chunks.extend(of),
-            Err(Stopped::Failed(failure)) => return Err(failure),
-            Err(Stopped::Text) => return Ok(Read::Texts(loading.texts())),
+            Err(Failure::Texts(_)) => return Ok(Read::Texts(loading.texts())),
+            Err(failure) => return Err(failure),
         }
     }
     let mut columns: Vec<ReadColumn> = Vec::with_capacity(wanted.len());
@@ -187,7 +161,7 @@ pub(super) async fn read(
 /// Position of chunks: the partition, and the index of the row group within it.
 type Place = (usize, usize);
 /// Result of a reader.
-type ReadChunks = Result<Vec<(Place, Vec<Chunk>)>, Stopped>;
+type ReadChunks = Result<Vec<(Place, Vec<Chunk>)>, Failure>;
 
 impl Loading {
     /// Columns known to be better without a dictionary.
@@ -245,18 +219,18 @@ impl Loading {
             }
         }
         let readers = readers.min(units.len().max(1));
-        let (units, scan) = (Arc::new(Mutex::new(units)), Arc::new(scan));
+        let reading = Reading::new(scan, &self.context.engine, self.wanted.len(), self.context.decodes_on_device());
+        let (units, reading) = (Arc::new(Mutex::new(units)), Arc::new(reading));
         for _ in 0..readers {
             let (loading, turns) = (Arc::clone(self), Arc::clone(turns));
-            let (units, scan) = (Arc::clone(&units), Arc::clone(&scan));
+            let (units, reading) = (Arc::clone(&units), Arc::clone(&reading));
             let reading = async move {
-                let own = |of: &Option<SharedDictionary>| of.clone().map(ReaderCodes::new);
-                let mut own: Vec<Option<ReaderCodes>> = loading.dictionaries.iter().map(own).collect();
+                let mut reader = Reader { codes: loading.codes(), held: loading.context.host_memory("load") };
                 let (mut chunks, mut stream) = (Vec::new(), None);
                 let next = || lock(&units).pop_front();
                 while let Some((place, units)) = next() {
                     let _turn = Arc::clone(&turns).acquire_owned().await;
-                    chunks.push((place, loading.read_units(&scan, &units, &mut own, &mut stream).await?));
+                    chunks.push((place, loading.read_units(&reading, &units, &mut reader, &mut stream).await?));
                 }
                 Ok(chunks)
             };
@@ -265,150 +239,40 @@ impl Loading {
         Ok(())
     }
 
+    /// Interning state of a reader.
+    fn codes(&self) -> Codes {
+        let of = |(wanted, dictionary): (&Wanted, &Option<SharedDictionary>)| {
+            let codes = ReaderCodes::new(dictionary.clone()?);
+            Some(ColumnCodes { codes, most: wanted.most, needed: wanted.needed })
+        };
+        Codes(self.wanted.iter().zip(&self.dictionaries).map(of).collect())
+    }
+
+    /// Marks columns as better without a dictionary.
+    fn give_up(&self, columns: &[usize]) -> Result<usize, Failure> {
+        columns.iter().for_each(|column| self.texts[*column].store(true, Ordering::Relaxed));
+        Err(Failure::Texts(vec![]))
+    }
+
     /// Reads the rows of row groups.
     async fn read_units(
         &self,
-        scan: &ParquetScan,
+        reading: &Reading,
         units: &Units,
-        own: &mut [Option<ReaderCodes>],
+        reader: &mut Reader,
         stream: &mut Option<Stream>,
-    ) -> Result<Vec<Chunk>, Stopped> {
-        let mut chunks = Vec::new();
-        let decodes = self.on_device.iter().any(|column| column.load(Ordering::Relaxed)) && units.has_device_form();
-        let host_rows = UNIT_ROWS.min(self.unit_rows) as u64;
-        let mut most = if decodes { self.unit_rows as u64 } else { host_rows };
+    ) -> Result<Vec<Chunk>, Failure> {
+        let decodes = reading.may_decode(units);
+        let host_rows = UNIT_ROWS.min(self.unit_rows);
+        let most = if decodes { self.unit_rows } else { host_rows };
         let pinned = decodes.then_some(&self.context.engine.pinned);
-        let mut read = units.read(&self.room, pinned).await.map_err(Failure::Input)?;
-        let mut held = self.context.host_memory("load");
-        let (mut first, mut wrong) = (0, read.as_ref().is_err());
-        let mut may_be_on_device = true;
-        while let (Ok(read), true, false) = (&mut read, first < units.rows(), wrong) {
-            let rows = (units.rows() - first).min(most) as usize;
-            // The bytes already exist, so they are counted even beyond the limit.
-            held.grow(read.iter().map(Chunks::bytes).sum());
-            let parts = units.parts(first, rows as u64);
-            let decoding = Decoding { units, chunks: read, parts: &parts, rows, room: &self.room };
-            let decoded = off_workers(|| self.decode(&decoding, own, may_be_on_device));
-            // All columns have been examined, so that the read restarts once for all of them.
-            if !self.texts().is_empty() {
-                return Err(Stopped::Text);
-            }
-            match decoded {
-                Ok((columns, specs)) => {
-                    held.grow(columns.host.iter().flatten().map(Decoded::bytes).sum());
-                    let put = match self.put(&decoding, &columns, &specs, stream).await {
-                        Err(Stopped::Failed(failure)) if is_short(&failure, &columns, rows) => {
-                            most = (rows as u64 / 2).max(LEAST_ROWS).min(host_rows);
-                            Put::Refused(Refused::default())
-                        }
-                        put => put?,
-                    };
-                    match put {
-                        Put::Done(chunk) => {
-                            chunks.push(chunk);
-                            first += rows as u64;
-                        }
-                        Put::Unpin => read.iter_mut().for_each(|chunks| chunks.unpin(&self.room)),
-                        Put::Refused(refused) => {
-                            refused.columns.iter().for_each(|at| self.on_device[*at].store(false, Ordering::Relaxed));
-                            may_be_on_device = !refused.columns.is_empty();
-                            if !may_be_on_device {
-                                most = most.min(host_rows);
-                            }
-                        }
-                    }
-                }
-                Err(Undecoded::Page(_) | Undecoded::Range) => wrong = true,
-                Err(Undecoded::Codes(failure)) => return Err(failure.into()),
-            }
-            held.free();
-        }
-        drop(read);
-        if wrong {
-            for rest in units.rest(scan, first, units.rows() - first) {
-                chunks.extend(self.read_partition(&rest, 0).await?);
-            }
+        let mut loader = Loader { loading: self, stream, chunks: vec![], most, host_rows };
+        let rest = reading.read((units, pinned), reader, &mut loader).await?;
+        let mut chunks = loader.chunks;
+        for plan in rest.into_iter().flat_map(|rest| rest.plans) {
+            chunks.extend(self.read_partition(&plan, 0).await?);
         }
         Ok(chunks)
-    }
-
-    /// Decodes rows, or describes them for the device: each column in the width of its chunks' statistics, otherwise in
-    /// the width of its values.
-    fn decode(
-        &self,
-        decoding: &Decoding<'_>,
-        own: &mut [Option<ReaderCodes>],
-        may_be_on_device: bool,
-    ) -> Result<(Columns, Vec<Spec>), Undecoded> {
-        let _step = recorder::step(step::DECODE);
-        let mut columns = Columns { host: Vec::with_capacity(self.wanted.len()), device: vec![] };
-        let mut specs = Vec::with_capacity(self.wanted.len());
-        for (at, (wanted, own)) in self.wanted.iter().zip(own).enumerate() {
-            let on_device = may_be_on_device && self.on_device[at].load(Ordering::Relaxed);
-            let one = |target: Target, may_be_null: bool, mut codes: Option<&mut Interning<'_>>| {
-                if on_device && let Some(column) = decoding.on_device(at, target, codes.as_deref_mut())? {
-                    return Ok(Either::Device(column));
-                }
-                decoding.column(at, (target, may_be_null), codes).map(Either::Host)
-            };
-            let of = match (wanted.form, own) {
-                (ColumnForm::Codes, Some(own)) => {
-                    if !wanted.needed && decoding.is_mostly_text(at) {
-                        self.texts[at].store(true, Ordering::Relaxed);
-                    }
-                    if self.texts[at].load(Ordering::Relaxed) {
-                        continue;
-                    }
-                    let of = one(Target::Codes, true, Some(&mut Interning::new(own, wanted.most, wanted.needed)));
-                    let full = matches!(of, Err(Undecoded::Codes(_))) && own.is_full();
-                    let given_up = matches!(of, Err(Undecoded::Codes(Failure::Texts(_))));
-                    if given_up || !wanted.needed && (full || own.nearly_all_different()) {
-                        self.texts[at].store(true, Ordering::Relaxed);
-                        continue;
-                    }
-                    of?
-                }
-                (ColumnForm::Text, _) => one(Target::Text, true, None)?,
-                _ => {
-                    let (range, may_be_null) = decoding.units.bounds(at);
-                    // The statistics may be wrong.
-                    match self.fixed(decoding, at, range, may_be_null, on_device) {
-                        Err(Undecoded::Range) => self.fixed(decoding, at, None, true, false)?,
-                        of => of?,
-                    }
-                }
-            };
-            specs.push(self.spec(at, &of, decoding));
-            columns.host.push(match of {
-                Either::Host(decoded) => Some(decoded),
-                Either::Device(column) => {
-                    columns.device.push((at, column));
-                    None
-                }
-            });
-        }
-        Ok((columns, specs))
-    }
-
-    /// A column of numbers or bits whose valid values are in `range`.
-    fn fixed(
-        &self,
-        decoding: &Decoding<'_>,
-        at: usize,
-        range: Option<Range>,
-        may_be_null: bool,
-        on_device: bool,
-    ) -> Result<Either, Undecoded> {
-        let (physical, base) = storage(self.within(at, range, may_be_null));
-        let target = Target::Fixed { physical, base, range };
-        // No kernel computes the range of 128-bit integers.
-        if on_device
-            && physical != Physical::I128
-            && let Some(column) = decoding.on_device(at, target, None)?
-        {
-            return Ok(Either::Device(column));
-        }
-        decoding.column(at, (target, may_be_null), None).map(Either::Host)
     }
 
     /// Device type of values in a range, if one is known.
@@ -419,52 +283,33 @@ impl Loading {
     }
 
     /// Layout of a column on the device.
-    fn spec(&self, at: usize, of: &Either, decoding: &Decoding<'_>) -> Spec {
+    fn spec(&self, at: usize, columns: &Columns, units: &Units) -> Result<Spec, Failure> {
         let wanted = &self.wanted[at];
-        match of {
-            Either::Host(of) => match &of.values {
-                Values::Fixed { physical, base, .. } => {
-                    let repr = ty_of(wanted.form, &wanted.data_type, false, None).repr;
-                    let ty = Ty::new(repr).nullable(of.facts.nulls > 0);
-                    (ColumnSpec { physical: *physical, has_base: *base != 0, ty }, *base)
-                }
-                _ => spec(wanted, &of.facts),
-            },
-            Either::Device(column) => {
-                let (range, may_be_null) = decoding.units.bounds(at);
-                let ty = match wanted.form {
-                    ColumnForm::Codes => self.within(at, Some(Range::new(0, column.most_code().into())), true),
-                    ColumnForm::Text => self.within(at, None, true),
-                    ColumnForm::Plain => self.within(at, range, may_be_null),
-                };
-                let (physical, base) = storage(ty);
-                (ColumnSpec { physical, has_base: base != 0, ty }, base)
-            }
+        if let Some(decoded) = &columns.host[at] {
+            let Values::Fixed { physical, base, .. } = &decoded.values else {
+                return Ok(spec(wanted, &decoded.facts));
+            };
+            let repr = ty_of(wanted.form, &wanted.data_type, false, None).repr;
+            let ty = Ty::new(repr).nullable(decoded.facts.nulls > 0);
+            return Ok((ColumnSpec { physical: *physical, has_base: *base != 0, ty }, *base));
         }
+        let column = columns.on_device(at).ok_or_else(|| EngineError::internal("every wanted column is decoded"))?;
+        let (range, may_be_null) = units.bounds(at);
+        let ty = match wanted.form {
+            ColumnForm::Codes => self.within(at, Some(Range::new(0, column.most_code().into())), true),
+            ColumnForm::Text => self.within(at, None, true),
+            ColumnForm::Plain => self.within(at, range, may_be_null),
+        };
+        let (physical, base) = storage(ty);
+        Ok((ColumnSpec { physical, has_base: base != 0, ty }, base))
     }
 
-    /// Stores rows on the device; returns the columns that the host has to decode, if any.
-    async fn put(
-        &self,
-        decoding: &Decoding<'_>,
-        columns: &Columns,
-        specs: &[Spec],
-        stream: &mut Option<Stream>,
-    ) -> Result<Put, Stopped> {
-        let (context, rows) = (&self.context, decoding.rows);
-        let stream = match stream {
-            Some(stream) => stream,
-            None => stream.insert(context.engine.streams.take(&context.tags.extents)?),
-        };
-        let up = match decoding.up(context, columns, specs, (stream, true)).await? {
-            Up::Yes(up) => up,
-            Up::No(refused) => return Ok(Put::Refused(refused)),
-            Up::Unpin => return Ok(Put::Unpin),
-        };
-        let OnDevice { buffer: _, promise, inputs, facts } = *up;
+    /// The chunk that the device has decoded or that was copied to it.
+    fn chunk_of(&self, columns: &Columns, specs: &[Spec], up: OnDevice, rows: u64) -> Result<Chunk, Failure> {
+        let OnDevice { buffer: _, promise, inputs, facts } = up;
         let mut of_device = columns.device.iter().zip(facts);
         let mut pieces = Vec::with_capacity(specs.len());
-        for ((host, input), (spec, base)) in columns.host.iter().zip(inputs).zip(specs) {
+        for ((host, input), spec) in columns.host.iter().zip(inputs).zip(specs) {
             let Some(input) = input else { continue };
             let (facts, text_bytes) = match host {
                 Some(of) => (of.facts, None),
@@ -473,42 +318,34 @@ impl Loading {
                         return Err(EngineError::internal("the device finds the facts of what it decodes").into());
                     };
                     let facts = match self.wanted[*at].form {
-                        ColumnForm::Codes => Facts::of_codes(rows as u64, found.nulls, column.most_code()),
-                        ColumnForm::Text => Facts::of_others(rows as u64, found.nulls),
-                        ColumnForm::Plain => facts_of_numbers(rows as u64, (spec, *base), &found),
+                        ColumnForm::Codes => Facts::of_codes(rows, found.nulls, column.most_code()),
+                        ColumnForm::Text => Facts::of_others(rows, found.nulls),
+                        ColumnForm::Plain => facts_of_numbers(rows, spec, &found),
                     };
                     (facts, Some(found.text_bytes as usize))
                 }
             };
-            let (mut values, mut texts) = (input.values, None);
-            if spec.physical == Physical::Text {
-                let offsets = (rows + 1) * 4;
-                let end = text_bytes.map_or(values.len(), |bytes| offsets + bytes);
-                texts = Some(values.view(offsets..end)?);
-                values = values.view(0..offsets)?;
-            }
-            pieces.push(Piece {
-                values,
-                texts,
-                validity: input.validity.filter(|_| facts.nulls > 0),
-                bits_before: 0,
-                stored: Stored { physical: spec.physical, base: *base },
-                facts,
-                file: 0,
-                dictionary: 0,
-            });
+            pieces.push(piece((input.values, input.validity), spec, facts, text_bytes)?);
         }
-        Ok(Put::Done(Chunk { pieces, promise }))
+        Ok(Chunk { pieces, promise })
     }
 
-    async fn read_partition(&self, plan: &Arc<dyn ExecutionPlan>, partition: usize) -> Result<Vec<Chunk>, Stopped> {
+    /// A reader's stream, taken with its first chunk.
+    fn stream<'s>(&self, slot: &'s mut Option<Stream>) -> Result<&'s Stream, Failure> {
+        let stream = match slot.take() {
+            Some(stream) => stream,
+            None => self.context.engine.streams.take(&self.context.tags.extents)?,
+        };
+        Ok(slot.insert(stream))
+    }
+
+    async fn read_partition(&self, plan: &Arc<dyn ExecutionPlan>, partition: usize) -> Result<Vec<Chunk>, Failure> {
         let context = &self.context;
         let opened = profile::timed(step::OPEN, || plan.execute(partition, Arc::clone(&context.task)));
         let mut batches = opened.map_err(Failure::Input)?;
         let path = recorder::current();
         let mut held = context.host_memory("load");
-        let own = |of: &Option<SharedDictionary>| of.clone().map(ReaderCodes::new);
-        let mut own: Vec<Option<ReaderCodes>> = self.dictionaries.iter().map(own).collect();
+        let mut codes = self.codes();
         let (mut chunks, mut stream) = (Vec::new(), None);
         let (mut collected, mut rows): (Vec<RecordBatch>, usize) = (vec![], 0);
         while let Some(batch) = profile::decoded(&path, batches.next()).await {
@@ -519,7 +356,7 @@ impl Loading {
                 let has_room = held.try_grow(bytes);
                 if taken == 0 || !has_room && rows > 0 {
                     // The chunk or the session's pool is full: the collected rows are uploaded.
-                    chunks.push(self.chunk(&collected, &mut own, &mut stream).await?);
+                    chunks.push(self.chunk(&collected, &mut codes, &mut stream).await?);
                     collected.clear();
                     rows = 0;
                     held.free();
@@ -535,7 +372,7 @@ impl Loading {
             }
         }
         if rows > 0 {
-            chunks.push(self.chunk(&collected, &mut own, &mut stream).await?);
+            chunks.push(self.chunk(&collected, &mut codes, &mut stream).await?);
         }
         Ok(chunks)
     }
@@ -544,23 +381,14 @@ impl Loading {
     async fn chunk(
         &self,
         batches: &[RecordBatch],
-        own: &mut [Option<ReaderCodes>],
+        codes: &mut Codes,
         stream: &mut Option<Stream>,
-    ) -> Result<Chunk, Stopped> {
-        let mut coded: Vec<Vec<UInt32Array>> = Vec::with_capacity(own.len());
-        {
-            let _step = recorder::step(step::INTERN);
-            for (column, own) in own.iter_mut().enumerate() {
-                coded.push(match own {
-                    Some(own) => self.codes(column, batches, own)?,
-                    None => vec![],
-                });
-            }
-        }
-        // All columns have been examined, so that the read restarts once for all of them.
-        if !self.texts().is_empty() {
-            return Err(Stopped::Text);
-        }
+    ) -> Result<Chunk, Failure> {
+        let coded = profile::timed(step::INTERN, || {
+            codes.intern(|columns| self.give_up(columns), |column, codes| self.coded(column, batches, codes))
+        });
+        let coded = coded.map_err(Undecoded::into_failure)?;
+        let coded: Vec<Vec<UInt32Array>> = coded.into_iter().map(Option::unwrap_or_default).collect();
         let narrowing = recorder::step(step::NARROW);
         let mut facts = Vec::with_capacity(coded.len());
         for (column, (wanted, codes)) in self.wanted.iter().zip(&coded).enumerate() {
@@ -597,67 +425,118 @@ impl Loading {
         facts: Vec<Facts>,
         stream: &mut Option<Stream>,
         write: impl FnOnce(&mut [u8]) -> Result<(), Failure>,
-    ) -> Result<Chunk, Stopped> {
+    ) -> Result<Chunk, Failure> {
         let context = &self.context;
         let mut staging = context.engine.pinned.take(HostKind::Upload, layout.bytes).await?;
         {
             let _step = recorder::step(step::NARROW);
             write(&mut staging.write()?)?;
         }
-        let stream = match stream {
-            Some(stream) => stream,
-            None => stream.insert(context.engine.streams.take(&context.tags.extents)?),
-        };
+        let stream = self.stream(stream)?;
         let _step = recorder::step(step::COPY);
         let (buffer, promise) = context.memory.take(layout.bytes, &context.tags.extents, stream)?;
         staging.enqueue_to_device(0..layout.bytes, buffer.as_view(), stream)?;
         let mut pieces = Vec::with_capacity(specs.len());
-        for ((region, (spec, base)), facts) in layout.columns.iter().zip(specs).zip(facts) {
+        for ((region, spec), facts) in layout.columns.iter().zip(specs).zip(facts) {
             let Some(region) = region else { continue };
-            let (mut values, mut texts) = (region.values.clone(), None);
-            if spec.physical == Physical::Text {
-                let offsets = values.start + (facts.rows as usize + 1) * 4;
-                texts = Some(buffer.view(offsets..values.end)?);
-                values.end = offsets;
-            }
-            pieces.push(Piece {
-                values: buffer.view(values)?,
-                texts,
-                validity: region.validity.clone().map(|range| buffer.view(range)).transpose()?,
-                bits_before: 0,
-                stored: Stored { physical: spec.physical, base: *base },
-                facts,
-                file: 0,
-                dictionary: 0,
-            });
+            let validity = region.validity.clone().map(|range| buffer.view(range)).transpose()?;
+            pieces.push(piece((buffer.view(region.values.clone())?, validity), spec, facts, None)?);
         }
         Ok(Chunk { pieces, promise })
     }
 
-    /// Codes of a chunk's strings in the column's dictionary; incomplete once the column is found to be better without
-    /// one.
-    fn codes(
+    /// Codes of a chunk's strings in the column's dictionary.
+    fn coded(
         &self,
         column: usize,
         batches: &[RecordBatch],
-        own: &mut ReaderCodes,
-    ) -> Result<Vec<UInt32Array>, Stopped> {
-        let wanted = &self.wanted[column];
+        ColumnCodes { codes, most, needed }: &mut ColumnCodes,
+    ) -> Result<Vec<UInt32Array>, Undecoded> {
         let mut coded = Vec::with_capacity(batches.len());
-        let text = &self.texts[column];
         for batch in batches {
-            if text.load(Ordering::Relaxed) {
-                break;
+            if self.texts[column].load(Ordering::Relaxed) {
+                return Err(Undecoded::Failed(Failure::Texts(vec![])));
             }
-            match own.codes(batch.column(column), wanted.most) {
-                Err(_) if !wanted.needed && own.is_full() => text.store(true, Ordering::Relaxed),
-                codes => coded.push(codes?),
-            }
-            if !wanted.needed && own.nearly_all_different() {
-                text.store(true, Ordering::Relaxed);
+            coded.push(codes.codes(batch.column(column), *most)?);
+            if !*needed && codes.nearly_all_different() {
+                return Err(Undecoded::Failed(Failure::Texts(vec![])));
             }
         }
         Ok(coded)
+    }
+}
+
+/// A reader's chunks of some row groups.
+struct Loader<'a> {
+    loading: &'a Loading,
+    stream: &'a mut Option<Stream>,
+    chunks: Vec<Chunk>,
+    /// Maximum rows of the next chunk, and of one that the host decodes.
+    most: usize,
+    host_rows: usize,
+}
+
+impl Destination for Loader<'_> {
+    const DIVIDES: bool = false;
+
+    fn rows(&mut self, left: usize, _held: &mut HostHold) -> Result<Option<usize>, Failure> {
+        Ok(Some(left.min(self.most)))
+    }
+
+    /// Numbers in the width of their chunks' statistics, otherwise in the width of their values.
+    fn layouts(&self, units: &Units, column: usize) -> [Option<ColumnLayout>; 2] {
+        let any = |target| ColumnLayout { target, may_be_null: true, may_be_on_device: true };
+        match self.loading.wanted[column].form {
+            ColumnForm::Codes => [Some(any(Target::Codes)), None],
+            ColumnForm::Text => [Some(any(Target::Text)), None],
+            ColumnForm::Plain => {
+                let fixed = |range: Option<Range>, may_be_null: bool, is_proven: bool| {
+                    let (physical, base) = storage(self.loading.within(column, range, may_be_null));
+                    // No kernel computes the range of 128-bit integers.
+                    let may_be_on_device = is_proven && physical != Physical::I128;
+                    ColumnLayout { target: Target::Fixed { physical, base, range }, may_be_null, may_be_on_device }
+                };
+                let (range, may_be_null) = units.bounds(column);
+                [Some(fixed(range, may_be_null, true)), Some(fixed(None, true, false))]
+            }
+        }
+    }
+
+    fn is_given_up(&self, decoding: &Decoding<'_>, column: usize) -> bool {
+        let needed = self.loading.wanted[column].needed;
+        self.loading.texts[column].load(Ordering::Relaxed) || !needed && decoding.is_mostly_text(column)
+    }
+
+    fn give_up(&self, columns: &[usize]) -> Result<usize, Failure> {
+        self.loading.give_up(columns)
+    }
+
+    fn count(&self, columns: &Columns, held: &mut HostHold) {
+        held.grow(columns.host.iter().flatten().map(Decoded::bytes).sum());
+    }
+
+    async fn put(&mut self, decoding: &Decoding<'_>, columns: &mut Columns) -> Result<Outcome<()>, Failure> {
+        let (loading, rows) = (self.loading, decoding.rows);
+        let specs = (0..loading.wanted.len()).map(|at| loading.spec(at, columns, decoding.units));
+        let specs: Vec<Spec> = specs.collect::<Result<_, _>>()?;
+        let stream = loading.stream(self.stream)?;
+        let refused = match decoding.up(&loading.context, columns, &specs, (stream, true)).await {
+            Ok(Outcome::Done(up)) => {
+                self.chunks.push(loading.chunk_of(columns, &specs, up, rows as u64)?);
+                return Ok(Outcome::Done(()));
+            }
+            Ok(Outcome::Unpin) => return Ok(Outcome::Unpin),
+            Ok(Outcome::Refused(refused)) => refused,
+            Err(failure) if is_short(&failure, columns, rows) => {
+                self.most = (rows / 2).max(LEAST_ROWS).min(self.host_rows);
+                Refused::default()
+            }
+            Err(failure) => return Err(failure),
+        };
+        if refused.columns.is_empty() {
+            self.most = self.most.min(self.host_rows);
+        }
+        Ok(Outcome::Refused(refused))
     }
 }
 
@@ -666,27 +545,21 @@ pub(super) fn readers(context: &RunContext) -> usize {
     context.task.session_config().target_partitions().max(1)
 }
 
-/// A column that the host has decoded, or that the device will decode.
-enum Either {
-    Host(Decoded),
-    Device(DeviceColumn),
-}
-
 /// True if the rows may fit once the host decodes them, fewer at a time.
 fn is_short(failure: &Failure, columns: &Columns, rows: usize) -> bool {
     let device = !columns.device.is_empty();
     match failure {
-        Failure::Pinned(_) => device || rows as u64 > LEAST_ROWS,
+        Failure::Pinned(_) => device || rows > LEAST_ROWS,
         failure => failure.is_out_of_memory() && device,
     }
 }
 
 /// Facts about numbers that the device has decoded.
-fn facts_of_numbers(rows: u64, (spec, base): (&ColumnSpec, i64), of: &DeviceFacts) -> Facts {
+fn facts_of_numbers(rows: u64, (spec, base): &Spec, of: &DeviceFacts) -> Facts {
     if !spec.ty.repr.is_integer() {
         return Facts::of_others(rows, of.nulls);
     }
-    let ends = of.range.map(|(low, high)| (low + i128::from(base), high + i128::from(base)));
+    let ends = of.range.map(|(low, high)| (low + i128::from(*base), high + i128::from(*base)));
     let range = ends.map(|(low, high)| Range::new(low, high));
     let (sorted, ascending) = (of.is_sorted(), of.is_ascending(rows));
     Facts::decoded((rows, of.nulls, range), (sorted, ascending, of.rises + 1), ends.filter(|_| sorted))
@@ -720,4 +593,30 @@ fn spec(wanted: &Wanted, facts: &Facts) -> (ColumnSpec, i64) {
     // The range was computed from these values, so it needs no check.
     let ty = Ty::new(within.repr).nullable(within.nullable);
     (ColumnSpec { physical, has_base: base != 0, ty }, base)
+}
+
+/// A column's values in a chunk, without the unused space after `text_bytes` bytes of texts.
+fn piece(
+    (mut values, validity): (DeviceView, Option<DeviceView>),
+    (spec, base): &Spec,
+    facts: Facts,
+    text_bytes: Option<usize>,
+) -> Result<Piece, Failure> {
+    let mut texts = None;
+    if spec.physical == Physical::Text {
+        let offsets = (facts.rows as usize + 1) * 4;
+        let end = text_bytes.map_or(values.len(), |bytes| offsets + bytes);
+        texts = Some(values.view(offsets..end)?);
+        values = values.view(0..offsets)?;
+    }
+    Ok(Piece {
+        values,
+        texts,
+        validity: validity.filter(|_| facts.nulls > 0),
+        bits_before: 0,
+        stored: Stored { physical: spec.physical, base: *base },
+        facts,
+        file: 0,
+        dictionary: 0,
+    })
 }

@@ -9,16 +9,16 @@
 //! Threads  one feeder per partition that the session reads concurrently. Row groups that joins have excluded meanwhile
 //!          are not read.
 //! Few      rows pass the predicate? Rows excluded by its columns' dictionaries are not decoded.
+//! Short    of device memory, the host decodes: its extents can be halved.
 //! Memory   of a feeder is counted in the session's pool; if that is exhausted, a feeder decodes fewer rows at once.
 
-use std::collections::{HashSet, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
-use millpond_memory::recorder;
-use millpond_parquet::PageError;
+use millpond_kernels::pipeline::{ExtentInput, ExtentRows};
+use millpond_memory::Stream;
 use tokio::task::JoinSet;
 
 use crate::column::{ColumnInfo, Form, storage};
@@ -29,15 +29,14 @@ use crate::error::failure::Failure;
 use crate::error::panics;
 use crate::options::Fallback;
 use crate::parquet::{
-    Chunks, Columns, Decoded, Decoding, DeviceColumn, Interning, ParquetScan, Refused, Room, Target, Together,
-    Undecoded, Unit, Units, Worth,
+    ColumnLayout, Columns, Decoding, Destination, Outcome, ParquetScan, Reader, Reading, Refused, Rest, Spec, Target,
+    Together, Unit, Units, Worth,
 };
 use crate::profile::metric;
 use crate::profile::{self, step};
 use crate::program::segment_run::SegmentRun;
-use crate::source::codes::Codes;
-use crate::source::extent::Sending;
-use crate::source::parquet::device::Sent;
+use crate::source::codes;
+use crate::source::extent::{Sending, Turn};
 use crate::source::parquet::rows::{DecodedRows, Of};
 use crate::source::upload;
 
@@ -73,11 +72,8 @@ pub(super) async fn feed(
     let feeding = Arc::new(Feeding {
         sending: Sending::new(segment, source, feeders, metrics),
         is_told_more: scan.is_told_more(),
-        on_device,
-        on_host: used.iter().map(|_| AtomicBool::new(false)).collect(),
-        scan,
+        reading: Reading::new(scan, &run.engine, used.len(), on_device),
         units: Mutex::new(units.into()),
-        room: Room::of(&run.context.engine),
         worth: Worth::default(),
     });
     for (file, why) in &opened.foreign {
@@ -93,7 +89,7 @@ pub(super) async fn feed(
     if !files.is_empty() {
         let foreign = MetricBuilder::new(metrics).global_counter(metric::FOREIGN_FILES);
         foreign.add(files.len());
-        upload::feed::feed(segment, source, &feeding.scan.of_files(files), metrics).await?;
+        upload::feed::feed(segment, source, &feeding.reading.scan.of_files(files), metrics).await?;
     }
     // If a feeder fails or the run is dropped, dropping the set ends the others.
     while let Some(joined) = tasks.join_next().await {
@@ -105,38 +101,11 @@ pub(super) async fn feed(
 /// State shared by the feeders of one scan.
 struct Feeding {
     sending: Sending,
-    scan: ParquetScan,
+    reading: Reading,
     units: Mutex<VecDeque<Units>>,
     /// Operators above may exclude row groups during the read.
     is_told_more: bool,
-    /// Pages are uploaded as stored in the file, if the device has kernels for them.
-    on_device: bool,
-    /// By the scan's columns: set once the kernels have refused a page.
-    on_host: Vec<AtomicBool>,
-    room: Arc<Room>,
     worth: Worth,
-}
-
-/// Why a row group was not decoded completely.
-enum Stopped {
-    Failed(Failure),
-    Page(PageError),
-}
-
-impl<F: Into<Failure>> From<F> for Stopped {
-    fn from(failure: F) -> Self {
-        Self::Failed(failure.into())
-    }
-}
-
-impl From<Undecoded> for Stopped {
-    fn from(undecoded: Undecoded) -> Self {
-        match undecoded {
-            Undecoded::Page(error) => Self::Page(error),
-            Undecoded::Range => Self::Failed(Failure::Ranges),
-            Undecoded::Codes(failure) => Self::Failed(failure),
-        }
-    }
 }
 
 impl Feeding {
@@ -146,106 +115,88 @@ impl Feeding {
 
     /// Feeds row groups until none are left.
     async fn feed(&self) -> Result<(), Failure> {
-        let run = self.sending.run();
-        let mut codes = Codes::of(run, self.sending.source);
-        let mut held = run.context.host_memory("scan");
+        let (run, scan) = (self.sending.run(), &self.reading.scan);
+        let codes = codes::codes(run, self.sending.source);
+        let mut reader = Reader { codes, held: run.host_memory("scan") };
         while let Some(mut units) = self.next() {
             if self.sending.segment.has_enough() {
                 return Ok(());
             }
             if self.is_told_more {
-                units.retain(|unit| self.scan.may_have_rows(&unit.file, unit.row_group));
+                units.retain(|unit| scan.may_have_rows(&unit.file, unit.row_group));
             }
             let count = |name| MetricBuilder::new(&self.sending.metrics).global_counter(name);
-            let left_out = units.ask_dictionaries(&self.scan, &self.worth, &self.room).await;
+            let left_out = units.ask_dictionaries(scan, &self.worth, &self.reading.room).await;
             if left_out > 0 {
                 count(metric::ROWS_BY_DICTIONARY).add(left_out as usize);
             }
             if units.is_empty() {
                 continue;
             }
-            let mut sent = 0;
-            match self.units(&units, &mut codes, &mut held, &mut sent).await {
-                Ok(()) => count(metric::ROW_GROUPS).add(units.iter().count()),
-                Err(Stopped::Failed(failure)) => return Err(failure),
-                Err(Stopped::Page(error)) => {
-                    let location = &units.file().file.object_meta.location;
-                    run.context
-                        .notes
-                        .note_once(format!("file {location}: {error} – DataFusion read it"), Fallback::Allow);
-                    for rest in units.rest(&self.scan, sent, units.rows() - sent) {
-                        count(metric::FOREIGN_ROW_GROUPS).add(1);
-                        let (segment, source) = (&self.sending.segment, self.sending.source);
-                        upload::feed::feed(segment, source, &rest, &self.sending.metrics).await?;
-                    }
-                }
+            let Some(rest) = self.units(&units, &mut reader).await? else {
+                count(metric::ROW_GROUPS).add(units.iter().count());
+                continue;
+            };
+            let error = rest.error.ok_or(Failure::Ranges)?;
+            let location = &units.file().file.object_meta.location;
+            run.notes.note_once(format!("file {location}: {error} – DataFusion read it"), Fallback::Allow);
+            for plan in rest.plans {
+                count(metric::FOREIGN_ROW_GROUPS).add(1);
+                let (segment, source) = (&self.sending.segment, self.sending.source);
+                upload::feed::feed(segment, source, &plan, &self.sending.metrics).await?;
             }
-            held.free();
         }
         Ok(())
     }
 
-    /// Feeds the rows of row groups; `sent` counts the uploaded rows.
-    async fn units(
-        &self,
-        units: &Units,
-        codes: &mut Codes,
-        held: &mut HostHold,
-        sent: &mut u64,
-    ) -> Result<(), Stopped> {
+    /// Feeds the rows of row groups, except those that cannot be decoded.
+    async fn units(&self, units: &Units, reader: &mut Reader) -> Result<Option<Rest>, Failure> {
         let run = self.sending.run();
         let (columns, used) = (self.columns(), &run.prepared.used[self.sending.source]);
         units.iter().try_for_each(|unit| self.check_unused(unit, columns, used))?;
         // A feeder that holds pinned memory must not wait for a feeder that waits for pinned memory, so it acquires its
         // turn first. Nor may it wait for the consumer of the result, whose downloads need pinned memory: in streaming
         // runs, rows are read into ordinary memory.
-        let is_pinned = self.on_device && !run.streams_out() && units.has_device_form();
-        let mut turn = if is_pinned { Some(self.sending.turn().await?) } else { None };
-        let read =
-            units.read(&self.room, is_pinned.then_some(&run.context.engine.pinned)).await.map_err(Failure::Input)?;
-        let mut chunks = read.map_err(Stopped::Page)?;
-        let bytes = chunks.iter().map(Chunks::bytes).sum();
-        held.grow(bytes);
+        let is_pinned = self.reading.may_decode(units) && !run.streams_out();
+        let turn = if is_pinned { Some(self.sending.turn().await?) } else { None };
         let row_bytes = self.row_bytes(units, columns, used);
-        while *sent < units.rows() {
-            let left = (units.rows() - *sent) as usize;
-            let rows = self.rows_now((left, is_pinned), row_bytes, held)?;
-            if self.sending.segment.has_enough() {
-                return Ok(());
-            }
-            let parts = units.parts(*sent, rows as u64);
-            let decoding = Decoding { units, chunks: &chunks, parts: &parts, rows, room: &self.room };
-            let columns = off_workers(|| self.decode(&decoding, codes))?;
-            let sent_up = match columns.device.is_empty() {
-                true => Sent::No(Refused::default()),
-                false => {
-                    let turn = match &turn {
-                        Some(turn) => turn,
-                        None => turn.insert(self.sending.turn().await?),
-                    };
-                    self.sending.decode_up(&decoding, &columns, turn).await?
-                }
-            };
-            if let Sent::Unpin = sent_up {
-                chunks.iter_mut().for_each(|chunks| chunks.unpin(&self.room));
-                held.free();
-                held.grow(bytes);
-                continue;
-            }
-            MetricBuilder::new(&self.sending.metrics).global_counter("output_rows").add(rows);
-            if let Sent::No(refused) = sent_up {
-                refused.columns.iter().for_each(|column| self.on_host[*column].store(true, Ordering::Relaxed));
-                let decoded = off_workers(|| self.decode_rest(&decoding, columns, codes))?;
-                let of = Of { units: units.clone(), scan: self.scan.clone(), task: Arc::clone(&run.context.task) };
-                chunks.iter_mut().for_each(|chunks| chunks.unpin(&self.room));
-                drop(turn.take());
-                self.sending.extents(DecodedRows::new(decoded, (*sent, rows), of)).await?;
-            }
-            *sent += rows as u64;
-            held.free();
-            held.grow(bytes);
-        }
-        Ok(())
+        let mut feeder = Feeder { feeding: self, turn, row_bytes, is_pinned };
+        self.reading.read((units, is_pinned.then_some(&run.engine.pinned)), reader, &mut feeder).await
+    }
+
+    /// Decodes rows on the device into one extent.
+    ///
+    /// # Errors
+    /// [`Failure::Ranges`] if statistics were wrong, the device's if it is lost, the pipeline's.
+    async fn decode_up(
+        &self,
+        decoding: &Decoding<'_>,
+        columns: &Columns,
+        stream: &Stream,
+    ) -> Result<Outcome<()>, Failure> {
+        let (sending, rows) = (&self.sending, decoding.rows as u64);
+        let prepared = sending.segment.ready(rows).await?;
+        sending.segment.check_bounds(&prepared)?;
+        let specs = prepared.lowered.first().spec.columns.iter().map(|spec| {
+            let low = spec.ty.range.filter(|_| spec.has_base).and_then(|range| i64::try_from(range.low).ok());
+            (*spec, low.unwrap_or(0))
+        });
+        let specs: Vec<Spec> = specs.collect();
+        let up = match decoding.up(sending.run(), columns, &specs, (stream, false)).await {
+            Ok(Outcome::Done(up)) => up,
+            Ok(Outcome::Refused(refused)) if refused.lied => return Err(Failure::Ranges),
+            Ok(Outcome::Refused(refused)) => return Ok(Outcome::Refused(refused)),
+            Ok(Outcome::Unpin) => return Ok(Outcome::Unpin),
+            // Pages may exceed all of pinned memory: the host decodes them in pieces.
+            Err(Failure::Pinned(_)) => return Ok(Outcome::Refused(Refused::default())),
+            Err(failure) => return Err(failure),
+        };
+        let input = ExtentInput { rows: ExtentRows::Known(rows), columns: up.inputs };
+        sending.process(input, (up.buffer, up.promise), stream).await?;
+        let counter = |name| MetricBuilder::new(&sending.metrics).global_counter(name);
+        counter(metric::COLUMNS_ON_DEVICE).add(columns.device.len());
+        counter("output_rows").add(decoding.rows);
+        Ok(Outcome::Done(()))
     }
 
     fn columns(&self) -> &[ColumnInfo] {
@@ -255,8 +206,8 @@ impl Feeding {
     /// The plan may count the values of an unused column by counting rows: the column must not contain unexpected
     /// NULLs.
     fn check_unused(&self, unit: &Unit, columns: &[ColumnInfo], used: &[bool]) -> Result<(), Failure> {
-        let schema = self.scan.table().table_schema();
-        for ((at, column), used) in self.scan.columns.iter().zip(columns).zip(used) {
+        let schema = self.reading.scan.table().table_schema();
+        for ((at, column), used) in self.reading.scan.columns.iter().zip(columns).zip(used) {
             if *used || column.ty().is_ok_and(|ty| ty.nullable) || !schema.field(*at).is_nullable() {
                 continue;
             }
@@ -278,17 +229,27 @@ impl Feeding {
         let used = columns.iter().enumerate().filter(|(index, _)| used[*index]);
         used.map(bytes).sum::<usize>().max(1)
     }
+}
 
-    /// Number of rows to decode next, of `left`: as many as an extent and the session's pool can hold.
-    fn rows_now(
-        &self,
-        (left, is_pinned): (usize, bool),
-        row_bytes: usize,
-        held: &mut HostHold,
-    ) -> Result<usize, Failure> {
-        let bytes = |rows: usize| rows.saturating_mul(row_bytes);
-        let most = if is_pinned { self.sending.most_rows_on_device() } else { self.sending.most_rows() };
-        let mut rows = left.min(most).min((self.sending.most_bytes / row_bytes).max(1));
+/// A feeder's way of some row groups to the segment.
+struct Feeder<'a> {
+    feeding: &'a Feeding,
+    /// Held from before chunks are read into pinned memory until the host has to send rows.
+    turn: Option<Turn<'a>>,
+    /// Approximate bytes of a decoded row.
+    row_bytes: usize,
+    is_pinned: bool,
+}
+
+impl Destination for Feeder<'_> {
+    const DIVIDES: bool = true;
+
+    /// As many rows as an extent and the session's pool can hold.
+    fn rows(&mut self, left: usize, held: &mut HostHold) -> Result<Option<usize>, Failure> {
+        let sending = &self.feeding.sending;
+        let bytes = |rows: usize| rows.saturating_mul(self.row_bytes);
+        let most = if self.is_pinned { sending.most_rows_on_device() } else { sending.most_rows() };
+        let mut rows = left.min(most).min((sending.most_bytes / self.row_bytes).max(1));
         while !held.try_grow(bytes(rows)) {
             if rows <= LEAST_ROWS {
                 if !held.could_hold(bytes(rows)) {
@@ -299,104 +260,45 @@ impl Feeding {
             }
             rows = (rows / 2).max(LEAST_ROWS);
         }
-        Ok(rows)
+        Ok((!sending.segment.has_enough()).then_some(rows))
     }
 
-    /// Decodes all columns except those left to the device; coded columns first, because they may turn out to be better
-    /// without codes.
-    fn decode(&self, decoding: &Decoding<'_>, codes: &mut Codes) -> Result<Columns, Stopped> {
-        let (run, columns) = (self.sending.run(), self.columns());
-        let used = &run.prepared.used[self.sending.source];
-        let _step = recorder::step(step::DECODE);
-        let on_device = |index: usize, target: Target, codes: Option<&mut Interning<'_>>| match self.on_device
-            && !self.on_host[index].load(Ordering::Relaxed)
-        {
-            true => decoding.on_device(index, target, codes),
-            false => Ok(None),
-        };
-        let mut wrong = None;
-        let coded = codes.intern(run, |index, codes, (most, needed)| {
-            let mut interning = Interning::new(codes, most, needed);
-            let decoded = match on_device(index, Target::Codes, Some(&mut interning)) {
-                Ok(Some(column)) => Ok(Either::Device(column)),
-                Ok(None) => self.column(decoding, index, Target::Codes, Some(&mut interning)).map(Either::Host),
-                Err(undecoded) => Err(undecoded),
+    fn layouts(&self, _units: &Units, column: usize) -> [Option<ColumnLayout>; 2] {
+        let (run, column_info) = (self.feeding.sending.run(), &self.feeding.columns()[column]);
+        let target = target(column_info).filter(|_| run.prepared.used[self.feeding.sending.source][column]);
+        let may_be_null = column_info.ty().is_ok_and(|ty| ty.nullable);
+        [target.map(|target| ColumnLayout { target, may_be_null, may_be_on_device: true }), None]
+    }
+
+    fn give_up(&self, columns: &[usize]) -> Result<usize, Failure> {
+        codes::give_up(self.feeding.sending.run(), self.feeding.sending.source, columns)
+    }
+
+    async fn put(&mut self, decoding: &Decoding<'_>, columns: &mut Columns) -> Result<Outcome<()>, Failure> {
+        let sending = &self.feeding.sending;
+        if !columns.device.is_empty() {
+            let turn = match &self.turn {
+                Some(turn) => turn,
+                None => self.turn.insert(sending.turn().await?),
             };
-            decoded.map_err(|undecoded| undecoded.into_failure(&mut wrong))
-        });
-        if let Some(error) = wrong {
-            return Err(Stopped::Page(error));
-        }
-        let mut all = Columns { host: Vec::with_capacity(columns.len()), device: vec![] };
-        for (index, (info, coded)) in columns.iter().zip(coded?).enumerate() {
-            let either = match (coded, target(info)) {
-                (Some(coded), _) => Some(coded),
-                (None, Some(target)) if used[index] => match on_device(index, target, None)? {
-                    Some(column) => Some(Either::Device(column)),
-                    None => Some(Either::Host(self.column(decoding, index, target, None)?)),
-                },
-                _ => None,
+            return match self.feeding.decode_up(decoding, columns, turn.stream()).await {
+                // There are no side effects yet: after them, running out of memory is reported as another failure.
+                Err(failure) if failure.is_out_of_memory() => Ok(Outcome::Refused(Refused::default())),
+                outcome => outcome,
             };
-            all.host.push(match either {
-                Some(Either::Host(decoded)) => Some(decoded),
-                Some(Either::Device(column)) => {
-                    all.device.push((index, column));
-                    None
-                }
-                None => None,
-            });
         }
-        Ok(all)
-    }
-
-    /// Decodes the columns that were left to the device.
-    fn decode_rest(
-        &self,
-        decoding: &Decoding<'_>,
-        columns: Columns,
-        codes: &mut Codes,
-    ) -> Result<Vec<Option<Decoded>>, Stopped> {
-        let left: HashSet<usize> = columns.device.iter().map(|(index, _)| *index).collect();
-        let mut decoded = columns.host;
-        let mut wrong = None;
-        let coded = codes.intern(self.sending.run(), |index, codes, (most, needed)| {
-            if !left.contains(&index) {
-                return Ok(None);
-            }
-            let decoded = self.column(decoding, index, Target::Codes, Some(&mut Interning::new(codes, most, needed)));
-            decoded.map(Some).map_err(|undecoded| undecoded.into_failure(&mut wrong))
-        });
-        if let Some(error) = wrong {
-            return Err(Stopped::Page(error));
+        // Sending waits for pinned memory.
+        if decoding.is_pinned() {
+            return Ok(Outcome::Unpin);
         }
-        for ((index, coded), info) in coded?.into_iter().enumerate().zip(self.columns()) {
-            match (coded.flatten(), target(info)) {
-                (Some(coded), _) => decoded[index] = Some(coded),
-                (None, Some(target)) if left.contains(&index) => {
-                    decoded[index] = Some(self.column(decoding, index, target, None)?);
-                }
-                _ => {}
-            }
-        }
-        Ok(decoded)
+        drop(self.turn.take());
+        MetricBuilder::new(&sending.metrics).global_counter("output_rows").add(decoding.rows);
+        let scan = self.feeding.reading.scan.clone();
+        let of = Of { units: decoding.units.clone(), scan, task: Arc::clone(&sending.run().task) };
+        let decoded = std::mem::take(&mut columns.host);
+        sending.extents(DecodedRows::new(decoded, (decoding.first, decoding.rows), of)).await?;
+        Ok(Outcome::Done(()))
     }
-
-    fn column(
-        &self,
-        decoding: &Decoding<'_>,
-        index: usize,
-        target: Target,
-        codes: Option<&mut Interning<'_>>,
-    ) -> Result<Decoded, Undecoded> {
-        let may_be_null = self.columns()[index].ty().is_ok_and(|ty| ty.nullable);
-        decoding.column(index, (target, may_be_null), codes)
-    }
-}
-
-/// A column that the host has decoded, or that the device will decode.
-enum Either {
-    Host(Decoded),
-    Device(DeviceColumn),
 }
 
 /// Target layout of a column; `None` without a device form.

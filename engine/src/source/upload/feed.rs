@@ -28,10 +28,11 @@ use tokio::task::JoinSet;
 use crate::device::host_memory::HostHold;
 use crate::error::failure::Failure;
 use crate::error::panics;
+use crate::parquet::{Codes, Undecoded};
 use crate::profile::{self, step};
 use crate::program::run::Run;
 use crate::program::segment_run::SegmentRun;
-use crate::source::codes::Codes;
+use crate::source::codes;
 use crate::source::extent::Sending;
 use crate::source::upload::rows::Rows;
 
@@ -94,12 +95,12 @@ impl Feeding {
             false => self.open(input, partition)?,
         };
         let path = if ahead { None } else { recorder::current() };
-        let mut codes = Codes::of(self.run(), self.sending.source);
+        let mut codes = codes::codes(self.run(), self.sending.source);
         let mut collected = Collected::new(self.run());
         while let Some(batch) = profile::decoded(&path, batches.next()).await {
             let batch = batch.map_err(Failure::Input)?;
             rows_metric.add(batch.num_rows());
-            match profile::timed(step::INTERN, || intern(&mut codes, self.run(), &batch)) {
+            match profile::timed(step::INTERN, || self.intern(&mut codes, &batch)) {
                 Ok(coded) => self.collect(Rows::of(batch, coded), &mut collected).await?,
                 Err(failure) => {
                     self.sending.extents(collected.take()).await?;
@@ -184,14 +185,16 @@ impl Feeding {
         }
     }
 
+    /// Codes of a batch's strings, by column.
+    fn intern(&self, codes: &mut Codes, batch: &RecordBatch) -> Result<Vec<Option<UInt32Array>>, Failure> {
+        let give_up = |columns: &[usize]| codes::give_up(self.run(), self.sending.source, columns);
+        let coded = codes.intern(give_up, |index, column| Ok(column.codes.codes(batch.column(index), column.most)?));
+        coded.map_err(Undecoded::into_failure)
+    }
+
     fn rest(&self) -> MutexGuard<'_, Rest> {
         self.rest.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Codes of a batch's strings, by column.
-fn intern(codes: &mut Codes, run: &Run, batch: &RecordBatch) -> Result<Vec<Option<UInt32Array>>, Failure> {
-    codes.intern(run, |index, codes, (most, _)| codes.codes(batch.column(index), most))
 }
 
 /// Rows collected for an extent, with their reservation in the session's memory pool.
