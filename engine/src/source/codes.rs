@@ -18,7 +18,7 @@ pub(super) fn codes(run: &Run, source: usize) -> Codes {
         Form::Codes(_, id) if used[index] => {
             let codes = ReaderCodes::new(tables.source(id)?);
             let needed = needed.contains(&index) || is_nested(&column.data_type);
-            let most = if needed { run.most_values_if_needed() } else { run.options.most_dictionary_values() };
+            let most = if needed { run.most_values_if_needed() } else { run.context.options.most_dictionary_values() };
             Some(ColumnCodes { codes, most, needed })
         }
         _ => None,

@@ -48,7 +48,7 @@ const MOST_TOGETHER: u64 = 1 << 22;
 const MOST_ON_HOST: u64 = 1 << 20;
 
 /// Feeds all rows of the scan `input`, source `source` of a segment.
-pub(super) async fn feed(
+pub(in crate::source) async fn feed(
     segment: &Arc<SegmentRun>,
     source: usize,
     input: &Arc<dyn ExecutionPlan>,
@@ -72,7 +72,7 @@ pub(super) async fn feed(
     let feeding = Arc::new(Feeding {
         sending: Sending::new(segment, source, feeders, metrics),
         is_told_more: scan.is_told_more(),
-        reading: Reading::new(scan, &run.engine, used.len(), on_device),
+        reading: Reading::new(scan, &run.context.engine, used.len(), on_device),
         units: Mutex::new(units.into()),
         worth: Worth::default(),
     });
@@ -117,7 +117,7 @@ impl Feeding {
     async fn feed(&self) -> Result<(), Failure> {
         let (run, scan) = (self.sending.run(), &self.reading.scan);
         let codes = codes::codes(run, self.sending.source);
-        let mut reader = Reader { codes, held: run.host_memory("scan") };
+        let mut reader = Reader { codes, held: run.context.host_memory("scan") };
         while let Some(mut units) = self.next() {
             if self.sending.segment.has_enough() {
                 return Ok(());
@@ -139,7 +139,7 @@ impl Feeding {
             };
             let error = rest.error.ok_or(Failure::Ranges)?;
             let location = &units.file().file.object_meta.location;
-            run.notes.note_once(format!("file {location}: {error} – DataFusion read it"), Fallback::Allow);
+            run.context.notes.note_once(format!("file {location}: {error} – DataFusion read it"), Fallback::Allow);
             for plan in rest.plans {
                 count(metric::FOREIGN_ROW_GROUPS).add(1);
                 let (segment, source) = (&self.sending.segment, self.sending.source);
@@ -161,7 +161,7 @@ impl Feeding {
         let turn = if is_pinned { Some(self.sending.turn().await?) } else { None };
         let row_bytes = self.row_bytes(units, columns, used);
         let mut feeder = Feeder { feeding: self, turn, row_bytes, is_pinned };
-        self.reading.read((units, is_pinned.then_some(&run.engine.pinned)), reader, &mut feeder).await
+        self.reading.read((units, is_pinned.then_some(&run.context.engine.pinned)), reader, &mut feeder).await
     }
 
     /// Decodes rows on the device into one extent.
@@ -177,12 +177,12 @@ impl Feeding {
         let (sending, rows) = (&self.sending, decoding.rows as u64);
         let prepared = sending.segment.ready(rows).await?;
         sending.segment.check_bounds(&prepared)?;
-        let specs = prepared.lowered.first().spec.columns.iter().map(|spec| {
+        let specs = prepared.shape.lowered.first().spec.columns.iter().map(|spec| {
             let low = spec.ty.range.filter(|_| spec.has_base).and_then(|range| i64::try_from(range.low).ok());
             (*spec, low.unwrap_or(0))
         });
         let specs: Vec<Spec> = specs.collect();
-        let up = match decoding.up(sending.run(), columns, &specs, (stream, false)).await {
+        let up = match decoding.up(&sending.run().context, columns, &specs, (stream, false)).await {
             Ok(Outcome::Done(up)) => up,
             Ok(Outcome::Refused(refused)) if refused.lied => return Err(Failure::Ranges),
             Ok(Outcome::Refused(refused)) => return Ok(Outcome::Refused(refused)),
@@ -294,7 +294,7 @@ impl Destination for Feeder<'_> {
         drop(self.turn.take());
         MetricBuilder::new(&sending.metrics).global_counter("output_rows").add(decoding.rows);
         let scan = self.feeding.reading.scan.clone();
-        let of = Of { units: decoding.units.clone(), scan, task: Arc::clone(&sending.run().task) };
+        let of = Of { units: decoding.units.clone(), scan, task: Arc::clone(&sending.run().context.task) };
         let decoded = std::mem::take(&mut columns.host);
         sending.extents(DecodedRows::new(decoded, (decoding.first, decoding.rows), of)).await?;
         Ok(Outcome::Done(()))

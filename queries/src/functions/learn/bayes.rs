@@ -73,7 +73,7 @@ impl Written {
         let lower = ScalarFunctionExpr::try_new(string::lower(), vec![text], &schema, options);
         let lower = Arc::new(lower.map_err(|error| unsupported(error.strip_backtrace()))?) as Arc<dyn PhysicalExpr>;
         let value = lowering.lower(&lower, scope)?;
-        lowering.as_text(&lower, &value)
+        lowering.as_text(&value).map_err(|refusal| refusal.of(&lower))
     }
 }
 
