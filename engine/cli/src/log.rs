@@ -3,7 +3,7 @@
 //! ```text
 //!   warning       ─► note: part of the query runs on the CPU: …
 //!   -v  info      ─► info: stored l_orderkey of lineitem: 60000 rows, 480 KiB
-//!   -vv debug     ─► debug: millpond::session: planned by template 3f
+//!   -vv debug     ─► debug: millpond::session::find_plan: planned by template 3f
 //! ```
 //!
 //! Others  Other crates log only warnings, and DataFusion only errors without `-vv`; RUST_LOG overrides the filter.

@@ -10,6 +10,7 @@
 
 mod create;
 pub(crate) mod definitions;
+mod find_plan;
 pub(crate) mod object_stores;
 mod parameters;
 pub(crate) mod plan_cache;
@@ -36,11 +37,10 @@ use datafusion::common::ParamValues;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::parquet_config::DFParquetWriterVersion;
 use datafusion::dataframe::DataFrame;
-use datafusion::error::{DataFusionError, Result};
+use datafusion::error::Result;
 use datafusion::execution::context::SessionContext;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
-use datafusion::logical_expr::{DdlStatement, LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::analyze::AnalyzeExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::SessionConfig;
@@ -56,16 +56,15 @@ use crate::expr::udf::{DeviceFunction, UdfError};
 use crate::operator::registry;
 use crate::options::{Cache, DeviceChoice, Fallback, MillpondOptions};
 use crate::placement::contract::{DeviceOperator, Operators};
-use crate::plan::levels::{self, OnStack};
 use crate::plan::overflow;
 use crate::profile::{self, Profile, Profiler};
 use crate::result::node::{DownloadExec, downloads, runs_ended};
-use crate::session::plan_cache::{Asked, Key, MadeOf, Now, PlansFound, Sight};
+use crate::session::plan_cache::PlansFound;
 use crate::session::report::QueryReport;
-use crate::session::template::Template;
 use crate::store::Store;
 
 pub use crate::session::create::Created;
+pub use crate::session::find_plan::PlannedStatement;
 pub use crate::session::state::WithMillpond;
 pub use crate::session::url_tables::enable as with_url_tables;
 
@@ -81,27 +80,6 @@ pub struct Millpond {
 impl fmt::Debug for Millpond {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Millpond").field("session", &self.context.session_id()).field("engine", &self.engine()).finish()
-    }
-}
-
-/// A statement with the logical plan from [`Millpond::statement`].
-#[derive(Debug)]
-pub struct PlannedStatement {
-    sql: String,
-    plan: LogicalPlan,
-    /// Inputs of planning, if its physical plan may be kept.
-    made_of: Option<MadeOf>,
-}
-
-impl PlannedStatement {
-    /// Logical plan of the statement.
-    pub fn plan(&self) -> &LogicalPlan {
-        &self.plan
-    }
-
-    /// Replaces the statement's plan. The physical plan is then not kept for the statement's text.
-    pub fn with_plan(self, plan: LogicalPlan) -> Self {
-        Self { plan, made_of: None, ..self }
     }
 }
 
@@ -420,17 +398,7 @@ impl Millpond {
     /// Like `execute_with`.
     pub async fn stream_with(&self, sql: &str, parameters: impl Into<ParamValues>) -> Result<QueryStream> {
         let (began, parameters) = (Instant::now(), parameters.into());
-        let PlannedStatement { plan: query, .. } = self.statement(sql).await?;
-        parameters::check(&query, &parameters)?;
-        let query = query.with_param_values(parameters)?;
-        let by_template = match self.keeps_plans() {
-            true => self.on_stack_by_template(&query).await?,
-            false => None,
-        };
-        let plan = match by_template {
-            Some(plan) => plan,
-            None => self.plan_statement(PlannedStatement { sql: sql.to_string(), plan: query, made_of: None }).await?,
-        };
+        let plan = self.plan_with(sql, parameters).await?;
         self.stream_plan_since(plan, began)
     }
 
@@ -456,138 +424,6 @@ impl Millpond {
         crate::session::sql::frame(&self.context, plan).await
     }
 
-    /// The physical plan of one statement: a copy of its kept plan if nothing has changed since. Definitions and
-    /// settings take effect during this call and return a plan without columns.
-    ///
-    /// # Errors
-    /// DataFusion's, from the parser and the planner.
-    pub async fn plan(&self, sql: &str) -> Result<Arc<dyn ExecutionPlan>> {
-        match self.kept_plan(sql).await? {
-            Some(plan) => Ok(plan),
-            None if self.keeps_plans() => self.plan_statement(self.statement(sql).await?).await,
-            None => crate::session::sql::plan(&self.context, sql).await,
-        }
-    }
-
-    /// Parses one statement and plans it logically, for callers that inspect it before execution.
-    ///
-    /// # Errors
-    /// DataFusion's, from the parser and the planner.
-    pub async fn statement(&self, sql: &str) -> Result<PlannedStatement> {
-        let state = self.context.state();
-        let (statement, names) = crate::session::sql::statement_and_names(&state, sql)?;
-        // Recorded before planning: a change in the meantime is detected the next time.
-        let now = Now::State(&state);
-        let begun = match self.keeps_plans() {
-            true => panics::caught(async { Ok(MadeOf::begin(now, &names).await) }).await?,
-            false => None,
-        };
-        let plan = crate::files::address::in_plan(crate::session::sql::statement_plan(&state, statement).await?)?;
-        let made_of = match begun {
-            Some(begun) => panics::caught(async { Ok(begun.read_by(now, &plan).await) }).await?,
-            None => None,
-        };
-        Ok(PlannedStatement { sql: sql.to_string(), plan, made_of })
-    }
-
-    /// The physical plan of a logically planned statement. Definitions and settings take effect during this call, as in
-    /// [`plan`](Self::plan).
-    ///
-    /// # Errors
-    /// DataFusion's, from the planner.
-    pub async fn plan_statement(&self, statement: PlannedStatement) -> Result<Arc<dyn ExecutionPlan>> {
-        let PlannedStatement { sql, plan: query, made_of } = statement;
-        if let LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create)) = query {
-            self.create_table(create).await?;
-            let nothing = LogicalPlanBuilder::empty(false).build()?;
-            return crate::session::sql::plan_logical(&self.context, nothing).await;
-        }
-        let defines = crate::session::sql::defines(&query);
-        let by_template = match &made_of {
-            Some(_) => self.on_stack_by_template(&query).await?,
-            None => None,
-        };
-        let plan = match by_template {
-            Some(plan) => plan,
-            None => crate::session::sql::plan_logical(&self.context, query).await?,
-        };
-        if defines {
-            // The definition may concern inputs of kept plans.
-            self.equipment.plans.clear();
-        } else if let Some(made_of) = made_of {
-            self.equipment.plans.keep(Key::Text(sql), made_of, &plan);
-        }
-        Ok(plan)
-    }
-
-    async fn on_stack_by_template(&self, query: &LogicalPlan) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let bytes = levels::stack_of_plan(query)?;
-        panics::caught(async { Ok(OnStack::new(bytes, self.plan_by_template(query)).await) }).await
-    }
-
-    /// Plans a query by the template that it shares with queries that differ only in constants; `None` without a usable
-    /// template.
-    async fn plan_by_template(&self, query: &LogicalPlan) -> Option<Arc<dyn ExecutionPlan>> {
-        let state = self.context.state();
-        if !self.equipment.rules.as_ref().is_some_and(|rules| rules.are_those_of(&state)) {
-            // An application's rule may need constants that a template hides.
-            return None;
-        }
-        let template = Template::of(query, &state)?;
-        let (number, now) = (template.hash(), Now::State(&state));
-        match self.equipment.plans.sight(number) {
-            Sight::Seen => {}
-            Sight::New | Sight::Refused => return None,
-        }
-        let asked = Asked::of_template(query, &template.plan)?;
-        let known = self.equipment.plans.find(now, &Key::Template(number), Some(&asked)).await;
-        let is_known = known.is_some();
-        let bound = async {
-            let (plan, made_of) = match known {
-                Some(plan) => (plan, None),
-                None => {
-                    // Recorded before planning: a change in the meantime is detected the next time.
-                    let made_of = MadeOf::asked(now, asked).await;
-                    crate::store::look(query, &state).await?;
-                    (template.planned(&state).await?, made_of)
-                }
-            };
-            let bound = template.bound(Arc::clone(&plan), &state)?;
-            Ok::<_, DataFusionError>((bound, plan, made_of))
-        };
-        match recorder::during(profile::step::PLAN, bound).await {
-            Ok((Some(bound), plan, made_of)) => {
-                if let Some(made_of) = made_of {
-                    self.equipment.plans.keep_template(number, made_of, &plan);
-                }
-                tracing::debug!("planned by template {number:x}");
-                self.equipment.plans.found_by_template();
-                Some(bound)
-            }
-            // The constants of this statement do not fit the template; others may.
-            _ if is_known => None,
-            refused => {
-                let why = refused.err().map_or("not wholly on the device".to_string(), |error| error.to_string());
-                tracing::debug!("statements that differ in constants alone are planned each time: {why}");
-                self.equipment.plans.refuse(number);
-                None
-            }
-        }
-    }
-
-    /// A copy of this statement's kept plan, if there is one and nothing has changed since.
-    ///
-    /// # Errors
-    /// Only [`EngineError::Panicked`].
-    pub async fn kept_plan(&self, sql: &str) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        if !self.keeps_plans() {
-            return Ok(None);
-        }
-        let (now, key) = (Now::Context(&self.context), Key::Text(sql.to_string()));
-        let found = panics::caught(async { Ok(self.equipment.plans.find(now, &key, None).await) });
-        recorder::during(profile::step::PLAN, found).await
-    }
-
     /// Number of statements that used a kept plan.
     pub fn plans_found(&self) -> PlansFound {
         self.equipment.plans.plans_found()
@@ -596,11 +432,6 @@ impl Millpond {
     /// Number of plans that this session keeps.
     pub fn plans_kept(&self) -> usize {
         self.equipment.plans.kept()
-    }
-
-    /// True if plans of statements are kept: there is a device, and it is not lost.
-    fn keeps_plans(&self) -> bool {
-        self.engine().is_some_and(|engine| !engine.device().is_lost())
     }
 
     /// True if columns are stored on the device.

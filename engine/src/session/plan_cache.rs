@@ -1,6 +1,8 @@
-//! Cache of plans: by a statement's text, or by the optimized logical plan if DataFusion drives the planning.
+//! Cache of plans: by a statement's text, by its template, or by the optimized logical plan if DataFusion drives the
+//! planning.
 //!
 //!   text ──────────┐
+//!   template ──────┤
 //!   logical plan ──┴► entry ─ options, rules, relations, functions identical? files, batches equal? ─ yes ─► a copy
 //!                                                                                                   └─ no ──► planned
 //!
@@ -54,10 +56,8 @@ use crate::tables;
 /// Cached plans of one session.
 #[derive(Default)]
 pub(crate) struct PlanCache {
-    entries: Mutex<HashMap<Key, Arc<Entry>>>,
+    known: Mutex<HashMap<Key, Known>>,
     clock: AtomicU64,
-    /// Templates without an entry, by their hashes.
-    sights: Mutex<HashMap<u64, Sight>>,
     /// Number of statements that used their own kept plan, and of those that used a template's plan.
     found: AtomicU64,
     by_template: AtomicU64,
@@ -72,25 +72,32 @@ pub struct PlansFound {
     pub by_template: u64,
 }
 
-/// State of a template without a plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sight {
-    /// No remembered statement has this template.
-    New,
-    /// A statement with this template has been planned.
+/// Knowledge about a key.
+enum Known {
+    Plan(Arc<Entry>),
+    /// A template that some statement had: the next one plans it.
     Seen,
-    /// It cannot be planned without its constants, or not entirely on the device.
+    /// A template that cannot be planned without its constants, or not entirely on the device.
     Refused,
+}
+
+impl Known {
+    fn plan(&self) -> Option<&Arc<Entry>> {
+        match self {
+            Self::Plan(entry) => Some(entry),
+            Self::Seen | Self::Refused => None,
+        }
+    }
 }
 
 impl fmt::Debug for PlanCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PlanCache").field("plans", &self.entries().len()).finish()
+        f.debug_struct("PlanCache").field("plans", &self.kept()).finish()
     }
 }
 
-/// Maximum number of remembered templates without a plan; beyond it, all are forgotten.
-const SIGHTS: usize = 1 << 10;
+/// Maximum number of remembered templates without a plan; beyond it, all of them are forgotten.
+const TEMPLATES: usize = 1 << 10;
 
 /// Maximum number of kept plans; beyond it, the least recently used one is dropped.
 const PLANS: usize = 256;
@@ -212,8 +219,8 @@ impl PartialEq for Stores {
 }
 
 impl PlanCache {
-    fn entries(&self) -> MutexGuard<'_, HashMap<Key, Arc<Entry>>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, HashMap<Key, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Number of statements that used a kept plan.
@@ -224,7 +231,7 @@ impl PlanCache {
 
     /// Number of kept plans.
     pub fn kept(&self) -> usize {
-        self.entries().len()
+        self.known().values().filter(|known| known.plan().is_some()).count()
     }
 
     /// Counts a statement that used the plan of a template.
@@ -234,13 +241,12 @@ impl PlanCache {
 
     /// Drops all plans.
     pub fn clear(&self) {
-        self.entries().clear();
-        self.sights.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.known().clear();
     }
 
     /// The plan of a statement, ready to run; `None` if it is unknown or outdated.
     pub async fn find(&self, now: Now<'_>, key: &Key, asked: Option<&Asked>) -> Option<Arc<dyn ExecutionPlan>> {
-        let entry = Arc::clone(self.entries().get(key)?);
+        let entry = Arc::clone(self.known().get(key)?.plan()?);
         let same = match (&entry.made_of.asked, asked) {
             (Some(known), Some(asked)) => known.is(asked),
             (known, asked) => known.is_none() && asked.is_none(),
@@ -254,32 +260,29 @@ impl PlanCache {
                 return Some(plan);
             }
         }
-        self.entries().remove(key);
+        forget(&mut self.known(), key);
         None
     }
 
-    /// State of a template; marks it as seen.
-    pub fn sight(&self, template: u64) -> Sight {
-        let mut sights = self.sights.lock().unwrap_or_else(PoisonError::into_inner);
-        if sights.len() >= SIGHTS && !sights.contains_key(&template) {
-            sights.clear();
+    /// True if an earlier statement had this template, and it is not refused; from now on it counts as seen.
+    pub fn shares(&self, template: &Key) -> bool {
+        let mut known = self.known();
+        match known.get(template) {
+            Some(Known::Plan(_) | Known::Seen) => true,
+            Some(Known::Refused) => false,
+            None => {
+                if known.values().filter(|known| known.plan().is_none()).count() >= TEMPLATES {
+                    known.retain(|_, known| known.plan().is_some());
+                }
+                known.insert(template.clone(), Known::Seen);
+                false
+            }
         }
-        let known = sights.get(&template).copied();
-        if known.is_none() {
-            sights.insert(template, Sight::Seen);
-        }
-        known.unwrap_or(Sight::New)
     }
 
     /// Marks a template as unusable.
-    pub fn refuse(&self, template: u64) {
-        self.entries().remove(&Key::Template(template));
-        self.sights.lock().unwrap_or_else(PoisonError::into_inner).insert(template, Sight::Refused);
-    }
-
-    /// Keeps the plan of a template, which is copied for each run.
-    pub fn keep_template(&self, template: u64, made_of: MadeOf, plan: &Arc<dyn ExecutionPlan>) {
-        self.insert(Key::Template(template), made_of, Arc::clone(plan));
+    pub fn refuse(&self, template: Key) {
+        self.known().insert(template, Known::Refused);
     }
 
     /// Keeps the plan of a statement, if it may be run again. Its inputs were recorded before planning, so that a
@@ -293,15 +296,29 @@ impl PlanCache {
         self.insert(key, made_of, plan);
     }
 
+    /// Keeps a plan that is copied for each run, as the plan of a template is, before placement.
+    pub fn keep_unplaced(&self, key: Key, made_of: MadeOf, plan: Arc<dyn ExecutionPlan>) {
+        self.insert(key, made_of, plan);
+    }
+
     fn insert(&self, key: Key, made_of: MadeOf, plan: Arc<dyn ExecutionPlan>) {
         let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
-        let mut entries = self.entries();
-        if entries.len() >= PLANS {
-            let oldest = entries.iter().min_by_key(|(_, entry)| entry.used.load(Ordering::Relaxed));
+        let mut known = self.known();
+        let plans = || known.iter().filter_map(|(key, known)| Some((key, known.plan()?)));
+        if plans().count() >= PLANS {
+            let oldest = plans().min_by_key(|(_, entry)| entry.used.load(Ordering::Relaxed));
             let oldest = oldest.map(|(key, _)| key.clone());
-            oldest.iter().for_each(|key| drop(entries.remove(key)));
+            oldest.iter().for_each(|key| forget(&mut known, key));
         }
-        entries.insert(key, Arc::new(Entry { plan, made_of, used }));
+        known.insert(key, Known::Plan(Arc::new(Entry { plan, made_of, used })));
+    }
+}
+
+/// Drops the plan of a key; a template remains seen.
+fn forget(known: &mut HashMap<Key, Known>, key: &Key) {
+    match known.get_mut(key) {
+        Some(template) if matches!(key, Key::Template(_)) => *template = Known::Seen,
+        _ => drop(known.remove(key)),
     }
 }
 
