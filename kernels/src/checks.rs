@@ -313,13 +313,13 @@ fn ordered(
         });
         expected.truncate(limit.map_or(rows, |limit| limit as usize));
         let extent = sort.order(&order)?;
-        let home = rig.download(&order.view(0..abi::CONTROL_RESULT_BYTES as usize)?)?;
+        let control = rig.download(&order.view(0..abi::CONTROL_RESULT_BYTES as usize)?)?;
         let what = format!("{method:?} of {rows} rows");
-        same(&format!("the number left by {what}"), word(&home, abi::CONTROL_ROWS as usize), expected.len() as u64)?;
+        same(&format!("the number left by {what}"), word(&control, abi::CONTROL_ROWS as usize), expected.len() as u64)?;
         let expected: Vec<u8> = expected.iter().flat_map(|row| row.to_le_bytes()).collect();
         for numbers in extent.columns.iter().flatten() {
-            let home = rig.download(&numbers.values)?;
-            same(&format!("the order by {what}"), home, expected.clone())?;
+            let bytes = rig.download(&numbers.values)?;
+            same(&format!("the order by {what}"), bytes, expected.clone())?;
         }
     }
     rig.base.finish()

@@ -200,8 +200,8 @@ pub enum Fault {
     Range,
     /// A text extends beyond the end of the page.
     Length,
-    /// The texts have more bytes than the column has room for.
-    Room,
+    /// The texts have more bytes than the column has capacity for.
+    Capacity,
     /// An invalid header of a delta encoding.
     Delta,
     /// A text that is not UTF-8.
@@ -304,7 +304,7 @@ impl PageError {
             10 => Fault::Code,
             11 => Fault::Range,
             12 => Fault::Length,
-            13 => Fault::Room,
+            13 => Fault::Capacity,
             14 => Fault::Delta,
             15 => Fault::Utf8,
             other => Fault::Unknown(other),

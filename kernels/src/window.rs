@@ -7,7 +7,7 @@
 //!              ├─ fold ────► count, sum, avg, min, max, variances: over a tree of states (window/fold.rs)
 //!              └─ list ────► array_agg: begin and length of each frame (window/list.rs)
 //!   DISTINCT arguments: window/distinct.rs         medians and percentiles: window/percentile.rs
-//!   covariances, regression: window/pairs.rs       string_agg: window/joined.rs
+//!   covariances, regression: window/bivariate.rs   string_agg: window/concat.rs
 //! ```
 //!
 //! NULL     a row whose argument is NULL is in no sum; the caller decides whether such rows count elsewhere
@@ -16,11 +16,11 @@
 //! Waits    never: the number of rows stays on the device.
 //! Cost     per frame: at most logarithmic in its number of rows.
 
+mod bivariate;
+mod concat;
 mod distinct;
 mod fold;
-mod joined;
 mod list;
-mod pairs;
 mod percentile;
 
 use millpond_memory::{DeviceView, Stream};
@@ -33,11 +33,11 @@ use crate::rows::{Rows, bitmap_words, expect_bytes, striding};
 use crate::sort::{PARAMETER_ALIGNMENT, SortKey, few_keys, kind};
 use crate::{Launch, LaunchConfig, abi, tune};
 
+pub use bivariate::{Bivariate, Statistic, bivariate_bytes};
+pub use concat::Concatenated;
 pub use distinct::{Side, changes_bytes, firsts_bytes, near_bytes, spans_bytes};
 pub use fold::{Argument, Folding, Operation, tree_bytes};
-pub use joined::Joined;
 pub use list::chosen_bytes;
-pub use pairs::{Pairs, Statistic, pairs_bytes};
 pub use percentile::{Matrix, Place, matrix_bytes, matrix_scratch_bytes, ranks_bytes};
 
 type Result<T> = std::result::Result<T, KernelError>;

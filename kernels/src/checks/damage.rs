@@ -50,7 +50,7 @@ struct Sound {
 
 impl Sound {
     /// Bytes of its rows in the output.
-    fn room(&self) -> usize {
+    fn output_bytes(&self) -> usize {
         let texts = if self.stored == Physical::Text { 16 * ROWS } else { 0 };
         (self.stored.value_bytes(ROWS as u64) as usize + texts).next_multiple_of(GAP)
     }
@@ -172,7 +172,7 @@ fn damage(page: &mut PageInput, bytes: &mut [u8], random: &mut Random) {
 fn survive(device: &Device, pages: u64, batches: u64) -> Result<(), CheckError> {
     let rig = Rig::new(device)?;
     let kinds = sound_pages();
-    let rooms: Vec<usize> = kinds.iter().map(Sound::room).collect();
+    let sizes: Vec<usize> = kinds.iter().map(Sound::output_bytes).collect();
     let bits = (ROWS.div_ceil(32) * 4).next_multiple_of(GAP);
     let kind = |number: u64| (number / SOUND) as usize % kinds.len();
     let table = rig.upload(&(0..90).collect::<Vec<u8>>())?;
@@ -186,14 +186,14 @@ fn survive(device: &Device, pages: u64, batches: u64) -> Result<(), CheckError> 
     let (mut places, mut end) = (Vec::new(), 0);
     for number in 0..pages {
         let values = end + GAP;
-        let validity = values + rooms[kind(number)] + GAP;
+        let validity = values + sizes[kind(number)] + GAP;
         end = validity + bits;
         places.push((values, validity));
     }
     end += GAP;
     let mut empty = vec![UNTOUCHED; end];
     for (number, (values, validity)) in places.iter().enumerate() {
-        empty[*values..values + rooms[kind(number as u64)]].fill(0);
+        empty[*values..values + sizes[kind(number as u64)]].fill(0);
         empty[*validity..validity + bits].fill(0);
     }
     let mut random = Random(0x5eed);
@@ -230,7 +230,7 @@ fn survive(device: &Device, pages: u64, batches: u64) -> Result<(), CheckError> 
             columns.push(ColumnOutput {
                 source: sound.source,
                 stored: sound.stored,
-                values: output.view(values..values + rooms[kind(number)])?,
+                values: output.view(values..values + sizes[kind(number)])?,
                 validity: Some(output.view(validity..validity + ROWS.div_ceil(32) * 4)?),
                 base: 0,
                 range: None,
@@ -261,7 +261,7 @@ fn survive(device: &Device, pages: u64, batches: u64) -> Result<(), CheckError> 
             if !(number as u64).is_multiple_of(SOUND) {
                 continue;
             }
-            let rows = found[*values..values + rooms[of]].to_vec();
+            let rows = found[*values..values + sizes[of]].to_vec();
             let valid = found[*validity..validity + bits].to_vec();
             match &expected[of] {
                 None => expected[of] = Some((rows, valid)),

@@ -610,20 +610,20 @@ impl Graph {
     }
 
     /// Nodes below the given ones that create texts, once each.
-    pub fn made_texts(&self, roots: &[NodeId]) -> Vec<NodeId> {
+    pub fn new_texts(&self, roots: &[NodeId]) -> Vec<NodeId> {
         let mut seen = vec![false; self.nodes.len()];
-        let mut made = Vec::new();
+        let mut texts = Vec::new();
         let mut open = roots.to_vec();
         while let Some(id) = open.pop() {
             if std::mem::replace(&mut seen[id.0 as usize], true) {
                 continue;
             }
             if matches!(self.node(id), Node::Text { function, .. } if function.makes()) {
-                made.push(id);
+                texts.push(id);
             }
             open.extend(self.inputs(id));
         }
-        made
+        texts
     }
 
     /// Adds a node without checks, or finds an equal one. Use the typed constructors if possible.

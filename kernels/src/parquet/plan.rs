@@ -50,7 +50,7 @@ impl Plan {
     /// [`KernelError::Shape`](crate::KernelError::Shape) for a page that does not fit its column, or with an encoding
     /// that no kernel decodes.
     pub fn of(pages: &[PageInput], columns: &[ColumnOutput], dictionaries: &[Dictionary]) -> Result<Plan> {
-        let mut scratch = Room { end: (pages.len() as u64 * STATE_BYTES).next_multiple_of(256) };
+        let mut scratch = Ranges { end: (pages.len() as u64 * STATE_BYTES).next_multiple_of(256) };
         let mut staging_bytes = 0;
         let mut described = Vec::with_capacity(pages.len());
         for (number, page) in pages.iter().enumerate() {
@@ -206,11 +206,11 @@ impl Plan {
 }
 
 /// Allocates consecutive ranges of a buffer.
-struct Room {
+struct Ranges {
     end: u64,
 }
 
-impl Room {
+impl Ranges {
     fn take(&mut self, bytes: u64) -> u64 {
         let at = self.end;
         self.end = (at + bytes).next_multiple_of(16);
@@ -325,7 +325,7 @@ impl PageInput {
         }
     }
 
-    fn described(&self, column: &ColumnOutput, scratch: &mut Room) -> raw::Page {
+    fn described(&self, column: &ColumnOutput, scratch: &mut Ranges) -> raw::Page {
         let levels = self.level_bytes.unwrap_or(0);
         let values = u64::from(self.values);
         let mut place = 0;
@@ -382,7 +382,7 @@ impl Dictionary {
                 bytes: bytes.address().0,
                 entries: (offsets.len() / 4 - 1) as u32,
                 width: 0,
-                room: bytes.len() as u64,
+                capacity: bytes.len() as u64,
             },
         }
     }
@@ -403,8 +403,8 @@ impl ColumnOutput {
             Physical::Bit => self.rows.div_ceil(32) * 4,
             stored => stored.value_bytes(self.rows),
         };
-        let room = if self.stored == Physical::Bit { self.values.padded() } else { self.values.clone() };
-        at_least("values", &room, wanted)?;
+        let padded = if self.stored == Physical::Bit { self.values.padded() } else { self.values.clone() };
+        at_least("values", &padded, wanted)?;
         if let Some(validity) = &self.validity {
             at_least("validity", &validity.padded(), self.rows.div_ceil(32) * 4)?;
         }
@@ -422,7 +422,7 @@ impl ColumnOutput {
             values: self.values.address().0,
             validity: self.validity.as_ref().map_or(0, |validity| validity.address().0),
             bytes: if is_text { self.values.address().0 + wanted } else { 0 },
-            room: if is_text { self.values.len() as u64 - wanted } else { 0 },
+            capacity: if is_text { self.values.len() as u64 - wanted } else { 0 },
             base: self.base,
             low,
             high,

@@ -18,7 +18,7 @@ use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 use crate::expr::builtin::is_own_aggregate;
 use crate::logical_walk::any;
-use crate::operator::window::pairs::statistic;
+use crate::operator::window::bivariate::statistic;
 use crate::options::MillpondOptions;
 
 /// Moves filters of windows into arguments.

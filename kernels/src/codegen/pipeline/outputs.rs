@@ -89,8 +89,8 @@ fn compact_rows(
                 f.for_(0u32, count, 1u32, |f, index| {
                     let descriptor = f.element(extents, index, width);
                     let source = f.load_constant(Type::U64, descriptor.at(abi::EXTENT_SOURCE as i64));
-                    let made = f.setp(Compare::Ne, source, 0u64);
-                    f.if_(made, |f| take_over_error(f, source, rows.control));
+                    let has_source = f.setp(Compare::Ne, source, 0u64);
+                    f.if_(has_source, |f| take_over_error(f, source, rows.control));
                 });
             });
             Some((f.copy(Type::U64, extents), f.copy(Type::U32, 0u32), width))

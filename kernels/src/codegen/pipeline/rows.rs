@@ -95,8 +95,8 @@ impl<'a> Rows<'a> {
     ) -> Reg {
         let rows = word(f, abi::EXTENT_ROWS);
         let source = word(f, abi::EXTENT_SOURCE);
-        let made = f.setp(Compare::Ne, source, 0u64);
-        f.if_(made, |f| {
+        let has_source = f.setp(Compare::Ne, source, 0u64);
+        f.if_(has_source, |f| {
             let count = f.load(Space::Global, Type::U64, source.at(abi::CONTROL_ROWS as i64));
             let count = f.min(count, rows);
             f.assign(rows, count);

@@ -199,8 +199,8 @@ pub(crate) fn find_or_insert(
                 let groups =
                     f.load_with("ld.relaxed.gpu.global", Type::U64, table.control.at(abi::CONTROL_ROWS as i64));
                 f.setp_into(full, Compare::Ge, groups, limit);
-                let room = f.not(full);
-                f.open_if(room)
+                let free = f.not(full);
+                f.open_if(free)
             });
             let old =
                 f.compare_exchange_with("atom.relaxed.gpu.global", Type::B32, record, 0u32, claimed.view(Type::B32));

@@ -507,7 +507,7 @@ pub(super) fn mask_of(op: &Op) -> &crate::interpret::alu::Source {
         Op::Match(matching) => &matching.mask,
         Op::Reduce(reduce) => &reduce.mask,
         Op::Shuffle(shuffle) => &shuffle.mask,
-        _ => unreachable!("only instructions with a lane mask are asked for it"),
+        _ => unreachable!("only instructions with a lane mask have one"),
     }
 }
 

@@ -1,9 +1,10 @@
-// Statistics of pairs over frames: covariances, correlation, regression, over a tree of states as in window.cu.
+// Bivariate statistics over frames: covariances, correlation, regression, over a tree of states as in window.cu.
 //
-//   state          how many pairs count; the means of x and y; the sums of (x - mean)^2, (y - mean)^2 and of the products of both
-//   pairs_leaves   states of eight rows each
-//   pairs_nodes    states of eight states each
-//   pairs_fold     a statistic of each frame: at most 14 states of each level and row
+//   state              number of pairs with both values; means of x and y; sums of (x - mean)^2, (y - mean)^2 and of
+//                      the products of both deviations
+//   bivariate_leaves   states of eight rows each
+//   bivariate_nodes    states of eight states each
+//   bivariate_fold     a statistic of each frame: at most 14 states of each level and row
 //
 // Launch  one thread a row or state, a warp for 32 rows in a row, striding
 // Traffic a state is 48 bytes, 6.9 bytes a row for all levels
@@ -16,16 +17,16 @@ struct __align__(16) State {
   double mean_x, mean_y, xx, yy, xy;
   u64 count;
 };
-static_assert(sizeof(State) == 48, "pairs.rs has the same size");
+static_assert(sizeof(State) == 48, "bivariate.rs has the same size");
 
-struct Pairs {
+struct Bivariate {
   const double *x, *y;
   const u32 *x_validity, *y_validity;
 };
-static_assert(sizeof(Pairs) == 32, "pairs.rs has the same size");
+static_assert(sizeof(Bivariate) == 32, "bivariate.rs has the same size");
 
-// A pair counts where both are there.
-__device__ inline State state_of_row(const Pairs &of, u32 row) {
+// A pair counts if both values are valid.
+__device__ inline State state_of_row(const Bivariate &of, u32 row) {
   State state = {0, 0, 0, 0, 0, 0};
   if (!bit_of(of.x_validity, row) || !bit_of(of.y_validity, row)) return state;
   state.mean_x = of.x[row];
@@ -50,7 +51,7 @@ __device__ __noinline__ static State together(State a, State b) {
 }
 
 extern "C" __global__ void __launch_bounds__(WINDOW_THREADS)
-pairs_leaves(const __grid_constant__ Pairs of, State *out, u64 rows, const u64 *on_device) {
+bivariate_leaves(const __grid_constant__ Bivariate of, State *out, u64 rows, const u64 *on_device) {
   u64 nodes = row_count(rows, on_device) / WINDOW_FANOUT, stride = (u64)gridDim.x * WINDOW_THREADS;
 #pragma unroll 1
   for (u64 node = (u64)blockIdx.x * WINDOW_THREADS + threadIdx.x; node < nodes; node += stride) {
@@ -63,7 +64,7 @@ pairs_leaves(const __grid_constant__ Pairs of, State *out, u64 rows, const u64 *
 
 // `each` rows are in a state of `in`; those that are whole alone are read.
 extern "C" __global__ void __launch_bounds__(WINDOW_THREADS)
-pairs_nodes(const State *in, State *out, u64 each, u64 rows, const u64 *on_device) {
+bivariate_nodes(const State *in, State *out, u64 each, u64 rows, const u64 *on_device) {
   u64 nodes = row_count(rows, on_device) / each / WINDOW_FANOUT, stride = (u64)gridDim.x * WINDOW_THREADS;
 #pragma unroll 1
   for (u64 node = (u64)blockIdx.x * WINDOW_THREADS + threadIdx.x; node < nodes; node += stride) {
@@ -80,12 +81,12 @@ enum Statistic : u32 {
 
 struct Fold {
   Frame frame;
-  Pairs of;
+  Bivariate of;
   const State *levels[WINDOW_LEVELS];
   u32 statistic;
   u32 pad;
 };
-static_assert(sizeof(Fold) == sizeof(Frame) + 32 + 8 * WINDOW_LEVELS + 8, "pairs.rs has the same size");
+static_assert(sizeof(Fold) == sizeof(Frame) + 32 + 8 * WINDOW_LEVELS + 8, "bivariate.rs has the same size");
 
 __device__ __noinline__ static State fold(const Fold &with, Span span) {
   u32 start = span.start, end = span.end;
@@ -143,8 +144,8 @@ __device__ __noinline__ static bool statistic(u32 which, const State &of, u64 *b
 }
 
 extern "C" __global__ void __launch_bounds__(WINDOW_THREADS)
-pairs_fold(const __grid_constant__ Positions at, const __grid_constant__ Fold with, u64 *out, u32 *out_validity, u64 rows,
-           const u64 *on_device) {
+bivariate_fold(const __grid_constant__ Positions at, const __grid_constant__ Fold with, u64 *out, u32 *out_validity, u64 rows,
+               const u64 *on_device) {
   rows = row_count(rows, on_device);
   u64 stride = (u64)gridDim.x * WINDOW_THREADS, end = (rows + 31) / 32 * 32;
 #pragma unroll 1

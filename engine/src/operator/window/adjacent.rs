@@ -22,7 +22,7 @@ use crate::operator::window::DeviceWindowExec;
 use crate::operator::window::describe::{Call, Function};
 
 /// Replaces `functions` over `input`, which is a window, with the output of `node`; also returns the order of its rows.
-pub(super) fn merged(
+pub(super) fn merge(
     functions: &[Function],
     sort: &[PhysicalSortExpr],
     input: &DeviceTree,

@@ -11,7 +11,7 @@
 
 // `before`: how many rows before each are not NULL; null: none is. `whole` is the view of the whole.
 extern "C" __global__ void __launch_bounds__(WINDOW_THREADS)
-joined_parts(const __grid_constant__ Positions at, const __grid_constant__ Frame frame, const u32 *before, const u64 *ends,
+concat_parts(const __grid_constant__ Positions at, const __grid_constant__ Frame frame, const u32 *before, const u64 *ends,
              const u64 *whole, u32 between, Wide *out, u32 *out_validity, u64 rows, const u64 *on_device) {
   rows = row_count(rows, on_device);
   u64 stride = (u64)gridDim.x * WINDOW_THREADS, end = (rows + 31) / 32 * 32;

@@ -1,4 +1,4 @@
-//! `string_agg` over frames: texts of frames as slices of one concatenated text. Device side: `cuda/joined.cu`.
+//! `string_agg` over frames: texts of frames as slices of one concatenated text. Device side: `cuda/concat.cu`.
 //!
 //! ```text
 //!   texts a, bc, NULL, d     concatenated: -a-bc-d     frame of rows 1 to 3: a view of bc-d
@@ -14,14 +14,14 @@ use crate::window::{Counted, Frame, Out, Positions, Result, Window};
 
 /// All texts of a window, concatenated in its order, each preceded by the separator.
 #[derive(Debug, Clone)]
-pub struct Joined<'a> {
+pub struct Concatenated<'a> {
     /// View of the whole text (16 bytes), which points to `bytes`.
     pub whole: &'a DeviceView,
     pub bytes: &'a DeviceView,
     /// End offset of each row's text (u64).
     pub ends: &'a DeviceView,
-    /// Bytes of the separator.
-    pub between: u32,
+    /// Bytes of the separator before each text.
+    pub separator_bytes: u32,
 }
 
 impl Window<'_> {
@@ -30,12 +30,12 @@ impl Window<'_> {
     ///
     /// # Errors
     /// [`KernelError::Shape`] if a length does not fit, and for an output that is not nullable views.
-    pub fn joined(
+    pub fn concat(
         &self,
         positions: &Positions,
         frame: &Frame,
         counted: Option<&Counted>,
-        texts: &Joined<'_>,
+        texts: &Concatenated<'_>,
         out: &Out,
     ) -> Result<()> {
         out.check(self.bound())?;
@@ -44,13 +44,13 @@ impl Window<'_> {
         let Some(validity) = out.validity.as_ref().filter(|_| out.physical == Physical::View) else {
             return Err(KernelError::Shape { what: "window", why: "texts are views that may be NULL".into() });
         };
-        let kernel = self.images.kernel("joined", "joined_parts")?;
+        let kernel = self.images.kernel("concat", "concat_parts")?;
         let launch = positions.put(Launch::new(&kernel, self.striding(self.bound()))).bytes(&frame.bytes(), 8);
         let launch = match counted {
             Some(counted) => launch.read(&counted.before),
             None => launch.value(0u64),
         };
-        let launch = launch.read(texts.ends).read(texts.whole).value(texts.between);
+        let launch = launch.read(texts.ends).read(texts.whole).value(texts.separator_bytes);
         self.submit(frame.read_by(launch).reads(texts.bytes).write(&out.values).write(validity))
     }
 }

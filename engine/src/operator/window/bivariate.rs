@@ -1,4 +1,4 @@
-//! Statistics of pairs in a window: covariance, correlation and regression, over a tree of states.
+//! Bivariate statistics in a window: covariance, correlation and regression, over a tree of states.
 //!
 //!   f(y, x)      states of 8 pairs, of 64, of 512 …: counts, means, and sums of squares and products about the means
 //!   frame        at most 14 states of each level, combined
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use datafusion::physical_expr::PhysicalExpr;
 use millpond_kernels::codegen::ir::{Repr, Ty};
-use millpond_kernels::window::{Out, Pairs, Positions, Statistic, Window, pairs_bytes};
+use millpond_kernels::window::{Bivariate, Out, Positions, Statistic, Window, bivariate_bytes};
 
 use crate::column::Form;
 use crate::operator::window::describe::{Function, refused};
@@ -25,7 +25,7 @@ use crate::reason::Reason;
 
 /// A statistic of two columns.
 #[derive(Debug, Clone)]
-pub(crate) struct LoweredPairs {
+pub(crate) struct LoweredBivariate {
     pub statistic: Statistic,
     pub y: usize,
     pub x: usize,
@@ -52,8 +52,8 @@ pub(super) fn statistic(name: &str) -> Option<Statistic> {
 }
 
 impl Columns<'_, '_> {
-    /// A statistic of pairs: `f(y, x)`.
-    pub(super) fn pairs(
+    /// A bivariate statistic: `f(y, x)`.
+    pub(super) fn bivariate(
         &mut self,
         function: &Function,
         statistic: Statistic,
@@ -71,27 +71,27 @@ impl Columns<'_, '_> {
             Statistic::RegrCount => Ty::new(Repr::U64).within(0, 1 << 31),
             _ => Ty::new(Repr::F64).nullable(true),
         };
-        Ok((Work::Pairs(LoweredPairs { statistic, y, x, frame }), Form::Plain(ty)))
+        Ok((Work::Bivariate(LoweredBivariate { statistic, y, x, frame }), Form::Plain(ty)))
     }
 }
 
 impl Windows<'_> {
     /// Writes a statistic of each frame.
-    pub(super) fn pairs(
+    pub(super) fn bivariate(
         &self,
         (window, positions): (&Window<'_>, &Positions),
-        of: &LoweredPairs,
+        of: &LoweredBivariate,
         ordered: &Part,
         out: &Out,
     ) -> Result<(), Failure> {
         let run = &self.segment.run;
-        let pairs = Pairs { x: column(ordered, of.x)?, y: column(ordered, of.y)? };
-        let bytes = pairs_bytes(window.rows.upper_bound()) as usize;
+        let columns = Bivariate { x: column(ordered, of.x)?, y: column(ordered, of.y)? };
+        let bytes = bivariate_bytes(window.rows.upper_bound()) as usize;
         let (tree, _promise) = run.memory.take(bytes, &run.tags.sort, self.stream)?;
-        window.grow_pairs(&pairs, tree.as_view())?;
+        window.grow_bivariate(&columns, tree.as_view())?;
         self.count(window.grow_launches());
         let frame = frame_of(&of.frame, ordered)?;
-        window.fold_pairs(positions, &frame, &pairs, (of.statistic, tree.as_view()), out)?;
+        window.fold_bivariate(positions, &frame, &columns, (of.statistic, tree.as_view()), out)?;
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
-//! STRING_AGG of frames: slices of one text of all rows.
+//! `string_agg` of frames: slices of one text of all rows.
 //!
 //!   rows in order       a │ bc │ NULL │ d         each behind the separator: -a │ -bc │ . │ -d
-//!   joined              -a-bc-d                   ends 2 5 5 7
+//!   concatenated        -a-bc-d                   ends 2 5 5 7
 //!   frame of rows 1, 2, 3                         bytes 2 to 7 without the first "-": a view of bc-d
 //!
 //! NULL    has no bytes, nor has a text that FILTER drops; a frame without texts gives NULL.
@@ -15,11 +15,11 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::physical_expr::PhysicalExpr;
 use millpond_kernels::codegen::ir::{Repr, Ty};
-use millpond_kernels::window::{Joined, Out, Positions, Window};
+use millpond_kernels::window::{Concatenated, Out, Positions, Window};
 
 use crate::column::{Form, is_characters};
 use crate::operator::aggregate::ordered::behind;
-use crate::operator::aggregate::sorted::joined;
+use crate::operator::aggregate::sorted::concatenate;
 use crate::operator::window::describe::{Function, refused};
 use crate::operator::window::lower::{Columns, LoweredFrame, Work};
 use crate::operator::window::run::{Windows, column, frame_of};
@@ -27,22 +27,22 @@ use crate::program::failure::Failure;
 use crate::program::part::Part;
 use crate::reason::Reason;
 
-/// The texts of frames.
+/// `string_agg` of frames.
 #[derive(Debug, Clone)]
-pub(crate) struct LoweredText {
+pub(crate) struct LoweredConcat {
     /// Each text with the separator before it.
     pub column: usize,
     /// Bytes of the separator.
-    pub between: u32,
+    pub separator_bytes: u32,
     pub frame: LoweredFrame,
 }
 
 impl Columns<'_, '_> {
-    /// STRING_AGG.
-    pub(super) fn text(
+    /// `string_agg`.
+    pub(super) fn concat(
         &mut self,
         function: &Function,
-        (argument, between): (&Arc<dyn PhysicalExpr>, &str),
+        (argument, separator): (&Arc<dyn PhysicalExpr>, &str),
         frame: LoweredFrame,
     ) -> Result<(Work, Form), Reason> {
         let value = self.lowering.lower(argument, self.scope)?;
@@ -51,27 +51,32 @@ impl Columns<'_, '_> {
             return Err(refused(&function.name, why));
         }
         let text = self.lowering.as_text(argument, &value)?;
-        let node = behind(self.lowering, self.scope, (argument, text), between)?;
-        let text = LoweredText { column: self.written(node), between: between.len() as u32, frame };
-        Ok((Work::Text(text), Form::Plain(Ty::new(Repr::Text).nullable(true))))
+        let node = behind(self.lowering, self.scope, (argument, text), separator)?;
+        let text = LoweredConcat { column: self.written(node), separator_bytes: separator.len() as u32, frame };
+        Ok((Work::Concat(text), Form::Plain(Ty::new(Repr::Text).nullable(true))))
     }
 }
 
 impl Windows<'_> {
     /// Writes the text of each frame.
-    pub(super) async fn text(
+    pub(super) async fn concat(
         &self,
         (window, positions): (&Window<'_>, &Positions),
-        text: &LoweredText,
+        text: &LoweredConcat,
         ordered: &Part,
         out: &Out,
     ) -> Result<(), Failure> {
         let of = column(ordered, text.column)?;
         let counted = self.counted(window, &of, true)?;
-        let all = joined(self.segment, &of.values, window.rows, self.stream).await?;
+        let all = concatenate(self.segment, &of.values, window.rows, self.stream).await?;
         let frame = frame_of(&text.frame, ordered)?;
-        let texts = Joined { whole: &all.whole, bytes: &all.bytes, ends: &all.ends, between: text.between };
-        window.joined(positions, &frame, counted.as_ref().map(|(found, _)| found), &texts, out)?;
+        let texts = Concatenated {
+            whole: &all.whole,
+            bytes: &all.bytes,
+            ends: &all.ends,
+            separator_bytes: text.separator_bytes,
+        };
+        window.concat(positions, &frame, counted.as_ref().map(|(found, _)| found), &texts, out)?;
         Ok(())
     }
 }
