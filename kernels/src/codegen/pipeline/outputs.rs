@@ -11,14 +11,13 @@ use millpond_ptx::build::{Atomic, Compare, FunctionBuilder, ModuleBuilder, Param
 
 use super::super::expr::Expressions;
 use super::super::ir::{NodeId, PipelineSpec, SinkSpec, TableSpec, Ty};
+use super::super::join::table::TableBuild;
 use super::super::load::RowLeaves;
 use super::super::params::{ParamList, Slot};
-use super::super::sink::compact::Compaction;
-use super::super::sink::emit::take_over_error;
-use super::super::sink::table::TableBuild;
-use super::super::sink::write::Outputs;
+use super::super::rows::compact::Compaction;
+use super::super::rows::write::Outputs;
+use super::super::rows::{Rows, Source, close_all, each_row, open_filters, take_over_error};
 use super::super::value::{CodegenError, Emit};
-use super::rows::{Rows, Source, close_all, each_row, open_filters};
 use crate::abi;
 use crate::tune;
 

@@ -14,11 +14,11 @@
 use millpond_ptx::ast::Type;
 use millpond_ptx::build::{Atomic, Callee, Compare, FunctionBuilder, Reg};
 
-use super::ir::{ErrorCode, Lane, NodeId};
-use super::join::{JoinPlan, TableRegisters, Where};
-use super::load::raise;
-use super::text;
+use super::{JoinPlan, TableRegisters, Where};
 use crate::abi;
+use crate::codegen::ir::{ErrorCode, Lane, NodeId};
+use crate::codegen::load::raise;
+use crate::codegen::text;
 
 /// Key words of a row, and the comparison of texts in hashed keys.
 pub(crate) struct Words<'a> {

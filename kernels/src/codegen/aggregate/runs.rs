@@ -27,9 +27,14 @@ use crate::tune;
 const NONE: u32 = 32;
 
 /// True if rows of `plan` are combined: they go to a table, and all contributions of a row have thread words.
-pub(crate) fn apply_to(plan: &AggregatePlan) -> bool {
+fn apply_to(plan: &AggregatePlan) -> bool {
     let table = matches!(plan.regime, Regime::Block | Regime::Direct | Regime::Hash);
     table && plan.thread_words <= tune::RUN_WORDS && plan.cells.iter().all(|cell| cell.op.thread_words() > 0)
+}
+
+/// The place of a row in record number `group` (U32): rows of one group in a warp are combined, if that applies.
+pub(crate) fn combined(plan: &AggregatePlan, to: Place, group: Reg) -> Place {
+    if apply_to(plan) { Place::Runs(Box::new(to), group) } else { to }
 }
 
 /// Registers for one row's contribution to each cell, initially "nothing".

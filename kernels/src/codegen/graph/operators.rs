@@ -9,164 +9,11 @@
 //!          wrapping: the node's `Overflow` becomes `Wrap`, so that equal computations are equal nodes.
 //! NULL     a result is nullable if an operand is, if `Overflow::Null` may apply, or if the operator's doc says so.
 
-use super::graph::*;
-use super::ir::{ErrorCode, TableSpec};
+use super::range::*;
+use super::*;
+use crate::codegen::ir::ErrorCode;
 
 impl Graph {
-    // Leaves
-
-    /// Column `index` of the pipeline's input.
-    pub fn column(&mut self, index: u32, ty: Ty) -> NodeId {
-        self.push(Node::Column { index }, ty)
-    }
-
-    /// The literal in parameter `slot`.
-    pub fn literal(&mut self, slot: u32, ty: Ty) -> NodeId {
-        self.push(Node::Literal { slot }, ty)
-    }
-
-    /// An integer that belongs to the operator, not to the query. It is part of the kernel's text.
-    pub fn integer(&mut self, value: i128, repr: Repr) -> NodeId {
-        self.push(Node::Constant { bits: value }, Ty::new(repr).within(value, value))
-    }
-
-    /// A float that belongs to the operator, not to the query. It is part of the kernel's text.
-    pub fn float(&mut self, value: f64, repr: Repr) -> NodeId {
-        let bits = match repr {
-            Repr::F32 => i128::from((value as f32).to_bits()),
-            _ => i128::from(value.to_bits()),
-        };
-        self.push(Node::Constant { bits }, Ty::new(repr))
-    }
-
-    pub fn boolean(&mut self, value: bool) -> NodeId {
-        self.push(Node::Constant { bits: i128::from(value) }, Ty::new(Repr::Bool))
-    }
-
-    /// NULL of a type.
-    pub fn null(&mut self, repr: Repr) -> NodeId {
-        self.push(Node::Null, Ty::new(repr).nullable(true))
-    }
-
-    /// Value of a scalar function for a dictionary code. `ty` says whether the table itself contains NULLs.
-    ///
-    /// # Errors
-    /// If `code` is not `U32`.
-    pub fn lookup(&mut self, code: NodeId, table: u32, ty: Ty) -> Result<NodeId, GraphError> {
-        self.expect("a lookup table", &[code], |repr| repr == Repr::U32)?;
-        let nullable = ty.nullable || self.ty(code).nullable;
-        Ok(self.push(Node::Lookup { code, table }, ty.nullable(nullable)))
-    }
-
-    /// First of some places of a lookup table at which it has `sought` (`U32`); NULL if there is none. `item` is the
-    /// type of the table's values.
-    ///
-    /// # Errors
-    /// If a place is not `U32`, or `sought` does not have the table's representation.
-    pub fn find(&mut self, sought: NodeId, (places, item): (Places, Ty), nulls: bool) -> Result<NodeId, GraphError> {
-        self.expect_search(sought, places, item)?;
-        Ok(self.push(Node::Find { sought, places, nulls }, Ty::new(Repr::U32).nullable(true)))
-    }
-
-    /// Number of these places at which the table has `sought` (`U32`, never NULL).
-    ///
-    /// # Errors
-    /// As [`find`](Self::find).
-    pub fn count_of(
-        &mut self,
-        sought: NodeId,
-        (places, item): (Places, Ty),
-        nulls: bool,
-    ) -> Result<NodeId, GraphError> {
-        self.expect_search(sought, places, item)?;
-        Ok(self.push(Node::CountOf { sought, places, nulls }, Ty::new(Repr::U32)))
-    }
-
-    fn expect_search(&self, sought: NodeId, places: Places, item: Ty) -> Result<(), GraphError> {
-        self.expect("a place in a lookup table", &[places.from, places.to], |repr| repr == Repr::U32)?;
-        self.expect("a search in a lookup table", &[sought], |repr| repr == item.repr)
-    }
-
-    /// Whether each value (or `any` value) in a range of a lookup table occurs in a second range, of that or another
-    /// table.
-    ///
-    /// # Errors
-    /// If a place is not `U32`, or the tables have different representations.
-    pub fn among(
-        &mut self,
-        (of, item): (Places, Ty),
-        (inside, other): (Places, Ty),
-        any: bool,
-    ) -> Result<NodeId, GraphError> {
-        let places = [of.from, of.to, inside.from, inside.to];
-        self.expect("a place in a lookup table", &places, |repr| repr == Repr::U32)?;
-        if item.repr != other.repr {
-            let operands = vec![item.repr, other.repr];
-            return Err(GraphError::Operands { operator: "a search in a lookup table".into(), operands });
-        }
-        Ok(self.push(Node::Among { of, inside, any }, Ty::new(Repr::Bool)))
-    }
-
-    // Joins
-
-    /// Rows of join table `table` (described by `spec`) with these keys: a list of matches, NULL if it is empty.
-    ///
-    /// # Errors
-    /// If the number or the representations of the keys do not match the table.
-    pub fn probe(&mut self, table: u32, spec: &TableSpec, keys: &[NodeId]) -> Result<NodeId, GraphError> {
-        let given: Vec<Repr> = keys.iter().map(|key| self.ty(*key).repr).collect();
-        let wanted: Vec<Repr> = spec.keys.iter().map(|key| key.repr).collect();
-        if given != wanted {
-            return Err(GraphError::Operands { operator: format!("a join table of {wanted:?}"), operands: given });
-        }
-        Ok(self.push(Node::Probe { table, keys: keys.to_vec() }, Ty::new(Repr::U64).nullable(true)))
-    }
-
-    /// Number of rows of a list of matches (`U32`); NULL if it is empty.
-    ///
-    /// # Errors
-    /// If `matches` is not `U64`.
-    pub fn match_count(&mut self, matches: NodeId) -> Result<NodeId, GraphError> {
-        let low = self.integer(u32::MAX.into(), Repr::U64);
-        let count = self.bitwise(Bitwise::And, matches, low)?;
-        self.convert(count, Repr::U32, Overflow::Wrap)
-    }
-
-    /// Start of a list of matches in the table's list of rows (`U32`); NULL if it is empty.
-    ///
-    /// # Errors
-    /// If `matches` is not `U64`.
-    pub fn match_start(&mut self, matches: NodeId) -> Result<NodeId, GraphError> {
-        let half = self.integer(32, Repr::U64);
-        let start = self.bitwise(Bitwise::ShiftRight, matches, half)?;
-        let start = self.assume(start, Range { low: 0, high: u32::MAX.into() });
-        self.convert(start, Repr::U32, Overflow::Wrap)
-    }
-
-    /// Index of the current row among the rows of its source row.
-    pub fn ordinal(&mut self) -> NodeId {
-        self.push(Node::Ordinal, Ty::new(Repr::U32))
-    }
-
-    /// Index of the current row in its extent; in an expanded pipeline, that of its source row.
-    pub fn source_row(&mut self) -> NodeId {
-        self.push(Node::SourceRow, Ty::new(Repr::U32))
-    }
-
-    /// `of` as a non-nullable value: the caller's filters remove rows with a NULL before this node.
-    pub fn present(&mut self, of: NodeId) -> NodeId {
-        let ty = self.ty(of);
-        match ty.nullable {
-            true => self.push(Node::Present { of }, ty.nullable(false)),
-            false => of,
-        }
-    }
-
-    /// NULL of any type.
-    pub fn null_of(&mut self, ty: Ty) -> NodeId {
-        self.push(Node::Null, ty.nullable(true))
-    }
-
     // Numbers
 
     /// `left op right` of two numbers of one representation.
@@ -504,7 +351,7 @@ impl Graph {
     }
 
     /// True if the node itself can raise the error flag.
-    pub(super) fn fails(&self, id: NodeId) -> bool {
+    pub(crate) fn fails(&self, id: NodeId) -> bool {
         match self.node(id) {
             Node::Arithmetic { op, left, right, overflow } => {
                 let divides = matches!(op, Arithmetic::Divide | Arithmetic::Remainder);
@@ -719,74 +566,14 @@ impl Graph {
         self.and(above, below)
     }
 
-    // Dates
-
-    /// A field of a date (`I32` days) or of a timestamp or time (`I64` or `I32` of `unit`).
-    ///
-    /// # Errors
-    /// If the operand is not `I32` or `I64`.
-    pub fn date_part(&mut self, part: DatePart, of: NodeId, unit: TimeUnit) -> Result<NodeId, GraphError> {
-        self.expect("date_part", &[of], |repr| matches!(repr, Repr::I32 | Repr::I64))?;
-        let ty = self.ty(of);
-        let nullable = ty.nullable || (part != DatePart::Epoch && !self.in_calendar(of, unit));
-        // Years of 365 days overstate the distance from 1970, so the bound holds.
-        let bounds = ty.bounds().expect("an integer has bounds");
-        let year = |value: i128| 1970 + value.div_euclid(per_day(unit) * 365);
-        let years = (year(bounds.low).min(1970) - 1, year(bounds.high).max(1970) + 1);
-        let (repr, low, high) = match part {
-            DatePart::Year | DatePart::IsoYear => (Repr::I32, years.0.max(-262_144), years.1.min(262_143)),
-            DatePart::Quarter => (Repr::I32, 1, 4),
-            DatePart::Month => (Repr::I32, 1, 12),
-            DatePart::Week => (Repr::I32, 1, 53),
-            DatePart::Day => (Repr::I32, 1, 31),
-            DatePart::DayOfYear => (Repr::I32, 1, 366),
-            DatePart::DayOfWeek => (Repr::I32, 0, 6),
-            DatePart::IsoDayOfWeek => (Repr::I32, 1, 7),
-            DatePart::Hour => (Repr::I32, 0, 23),
-            DatePart::Minute | DatePart::Second => (Repr::I32, 0, 59),
-            DatePart::Millisecond => (Repr::I32, 0, 59_999),
-            DatePart::Microsecond => (Repr::I32, 0, 59_999_999),
-            DatePart::Nanosecond => (Repr::I64, 0, 59_999_999_999),
-            DatePart::Epoch => (Repr::F64, 0, 0),
-        };
-        let result = Ty::new(repr).nullable(nullable).within(low, high);
-        Ok(self.push(Node::DatePart { part, of, unit }, result))
-    }
-
-    /// Start of the period that contains the timestamp. Raises the error flag if the start is not representable.
-    ///
-    /// # Errors
-    /// If the operand is not `I32` or `I64`.
-    pub fn date_truncate(&mut self, grain: DateGrain, of: NodeId, unit: TimeUnit) -> Result<NodeId, GraphError> {
-        self.expect("date_trunc", &[of], |repr| matches!(repr, Repr::I32 | Repr::I64))?;
-        let ty = self.ty(of);
-        let bounds = ty.bounds().expect("an integer has bounds");
-        let longest = per_day(unit).max(1) * 366;
-        let all = ty.repr.bounds().expect("an integer has bounds");
-        let ty = ty.within((bounds.low - longest).max(all.low), bounds.high);
-        Ok(self.push(Node::DateTruncate { grain, of, unit }, ty))
-    }
-
-    /// A date or timestamp plus a number of months (`I32`), the day clamped to the last of the month.
-    ///
-    /// # Errors
-    /// If `of` is not `I32` or `I64`, or `months` is not `I32`.
-    pub fn add_months(&mut self, of: NodeId, months: NodeId, unit: TimeUnit) -> Result<NodeId, GraphError> {
-        self.expect("adding months", &[of], |repr| matches!(repr, Repr::I32 | Repr::I64))?;
-        self.expect("a number of months", &[months], |repr| repr == Repr::I32)?;
-        let ty = Ty::new(self.ty(of).repr).nullable(self.ty(of).nullable || self.ty(months).nullable);
-        Ok(self.push(Node::AddMonths { of, months, unit }, ty))
-    }
-
-    /// True if every value is inside the calendar, so that its fields exist.
-    fn in_calendar(&self, of: NodeId, unit: TimeUnit) -> bool {
-        let bounds = self.ty(of).bounds().expect("an integer has bounds");
-        calendar(unit).contains(bounds)
-    }
-
     // Helpers
 
-    fn expect(&self, operator: &str, operands: &[NodeId], accepts: impl Fn(Repr) -> bool) -> Result<(), GraphError> {
+    pub(super) fn expect(
+        &self,
+        operator: &str,
+        operands: &[NodeId],
+        accepts: impl Fn(Repr) -> bool,
+    ) -> Result<(), GraphError> {
         if let Some(id) = operands.iter().find(|id| !self.contains(**id)) {
             return Err(GraphError::UnknownNode(id.0));
         }
@@ -846,89 +633,5 @@ fn name_of(op: Arithmetic) -> &'static str {
         Arithmetic::Multiply => "*",
         Arithmetic::Divide => "/",
         Arithmetic::Remainder => "%",
-    }
-}
-
-/// Ticks of a unit in a day.
-pub(super) fn per_day(unit: TimeUnit) -> i128 {
-    match unit {
-        TimeUnit::Day => 1,
-        TimeUnit::Second => 86_400,
-        TimeUnit::Millisecond => 86_400_000,
-        TimeUnit::Microsecond => 86_400_000_000,
-        TimeUnit::Nanosecond => 86_400_000_000_000,
-    }
-}
-
-/// Range of instants that have a date: years -262143 to 262142.
-pub(super) fn calendar(unit: TimeUnit) -> Range {
-    let ticks = per_day(unit);
-    Range::new(-96_465_292 * ticks, 95_026_237 * ticks - 1)
-}
-
-fn sum(a: Range, b: Range) -> Option<Range> {
-    Some(Range::new(a.low.checked_add(b.low)?, a.high.checked_add(b.high)?))
-}
-
-fn negated(a: Range) -> Option<Range> {
-    Some(Range::new(a.high.checked_neg()?, a.low.checked_neg()?))
-}
-
-fn magnitude(a: Range) -> Option<Range> {
-    let (low, high) = (a.low.checked_abs()?, a.high.checked_abs()?);
-    Some(Range::new(if a.holds(0) { 0 } else { low.min(high) }, low.max(high)))
-}
-
-fn product(a: Range, b: Range) -> Option<Range> {
-    let corners = [
-        a.low.checked_mul(b.low)?,
-        a.low.checked_mul(b.high)?,
-        a.high.checked_mul(b.low)?,
-        a.high.checked_mul(b.high)?,
-    ];
-    hull(&corners)
-}
-
-fn hull(values: &[i128]) -> Option<Range> {
-    Some(Range::new(*values.iter().min()?, *values.iter().max()?))
-}
-
-/// Range of a truncating division; a zero divisor contributes no value.
-fn quotient(a: Range, b: Range) -> Option<Range> {
-    let mut values = Vec::new();
-    for divisor in [b.low, b.high, -1, 1] {
-        if divisor != 0 && b.holds(divisor) {
-            values.push(a.low.checked_div(divisor)?);
-            values.push(a.high.checked_div(divisor)?);
-        }
-    }
-    hull(&values).or(Some(Range::new(0, 0)))
-}
-
-fn remainder(a: Range, b: Range) -> Range {
-    // |a % b| < |b|; the result has the sign of a, and at most its magnitude.
-    let size = b.low.unsigned_abs().max(b.high.unsigned_abs()).saturating_sub(1);
-    let size = i128::try_from(size).unwrap_or(i128::MAX);
-    let low = if a.low < 0 { a.low.max(-size) } else { 0 };
-    let high = if a.high > 0 { a.high.min(size) } else { 0 };
-    Range::new(low, high)
-}
-
-/// Semantics of `Node::DivideConstant`.
-pub(super) fn divide(value: i128, divisor: i128, rounding: Rounding) -> i128 {
-    match rounding {
-        Rounding::Truncate => value / divisor,
-        Rounding::Floor => value.div_euclid(divisor),
-        Rounding::HalfAway => {
-            let (quotient, rest) = (value / divisor, value % divisor);
-            let half = divisor / 2;
-            if value >= 0 && rest >= half {
-                quotient + 1
-            } else if value < 0 && rest <= -half {
-                quotient - 1
-            } else {
-                quotient
-            }
-        }
     }
 }

@@ -8,34 +8,36 @@
 //! Upstream  the control block of the kernel that wrote an extent holds the extent's row count and error word.
 //! Order     any: sinks that need row order take tiles instead.
 
+pub(crate) mod compact;
+pub(crate) mod write;
+
 use millpond_ptx::ast::{Space, Type};
 use millpond_ptx::build::{Compare, FunctionBuilder, ModuleBuilder, Open, Param, Reg};
 
-use super::super::ahead::RowAhead;
-use super::super::expr::Expressions;
-use super::super::ir::{Extents, NodeId, PipelineSpec};
-use super::super::load::RowLeaves;
-use super::super::params::{ParamList, Slot};
-use super::super::sink::emit::take_over_error;
-use super::super::value::{CodegenError, Emit};
+use super::aggregate::prefetch::Prefetch;
+use super::expr::Expressions;
+use super::ir::{Extents, NodeId, PipelineSpec};
+use super::load::RowLeaves;
+use super::params::{ParamList, Slot};
+use super::value::{CodegenError, Emit};
 use crate::abi;
 
 /// Common part of every `pipeline` kernel: parameters, leaves and the source of rows.
-pub(super) struct Rows<'a> {
-    pub(super) leaves: RowLeaves<'a>,
-    pub(super) control: Reg,
-    pub(super) source: Source,
+pub(crate) struct Rows<'a> {
+    pub(crate) leaves: RowLeaves<'a>,
+    pub(crate) control: Reg,
+    pub(crate) source: Source,
     /// True in exactly one thread of the grid.
-    pub(super) first_thread: Reg,
+    pub(crate) first_thread: Reg,
 }
 
-pub(super) enum Source {
+pub(crate) enum Source {
     One { extent: Param },
     Many { extents: Reg, count: Reg },
 }
 
 impl<'a> Rows<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         spec: &'a PipelineSpec,
         module: &mut ModuleBuilder,
         f: &mut FunctionBuilder,
@@ -61,7 +63,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Emits `body` for each extent, with its row count (U32). The code of `body` is emitted once.
-    pub(super) fn each_extent(
+    pub(crate) fn each_extent(
         &mut self,
         f: &mut FunctionBuilder,
         body: impl FnOnce(&mut Self, &mut FunctionBuilder, Reg) -> Result<(), CodegenError>,
@@ -87,7 +89,7 @@ impl<'a> Rows<'a> {
 
     /// Row count of the extent (U32). With `take_error`, the first thread also takes over the error of the kernel that
     /// wrote it.
-    pub(super) fn rows(
+    pub(crate) fn rows(
         &mut self,
         f: &mut FunctionBuilder,
         mut word: impl FnMut(&mut FunctionBuilder, u64) -> Reg,
@@ -108,8 +110,17 @@ impl<'a> Rows<'a> {
     }
 }
 
+/// Copies the error word of one control block to another that has none. Exactly one thread must call it.
+pub(crate) fn take_over_error(f: &mut FunctionBuilder, from: Reg, to: Reg) {
+    let error = f.load(Space::Global, Type::B64, from.at(abi::CONTROL_ERROR as i64));
+    let some = f.setp(Compare::Ne, error, 0u64);
+    f.guarded(some, true, |f| {
+        f.compare_exchange(Space::Global, Type::B64, to.at(abi::CONTROL_ERROR as i64), 0u64, error)
+    });
+}
+
 /// Opens a branch for each filter, in order. Close the branches in reverse order.
-pub(super) fn open_filters(
+pub(crate) fn open_filters(
     emit: &mut Emit<'_>,
     leaves: &mut RowLeaves<'_>,
     expressions: &mut Expressions<'_>,
@@ -123,14 +134,14 @@ pub(super) fn open_filters(
     Ok(open)
 }
 
-pub(super) fn close_all(f: &mut FunctionBuilder, open: Vec<Open>) {
+pub(crate) fn close_all(f: &mut FunctionBuilder, open: Vec<Open>) {
     for branch in open.into_iter().rev() {
         f.close(branch);
     }
 }
 
 /// Runs `body` for each row that passes the filters, one row per thread, in any order.
-pub(super) fn each_row(
+pub(crate) fn each_row(
     module: &mut ModuleBuilder,
     f: &mut FunctionBuilder,
     spec: &PipelineSpec,
@@ -154,7 +165,7 @@ pub(super) fn each_row(
 }
 
 /// Runs `body` for `start`, `start + step`, … below `end`.
-pub(super) fn strided(
+pub(crate) fn strided(
     emit: &mut Emit<'_>,
     start: Reg,
     end: Reg,
@@ -166,13 +177,13 @@ pub(super) fn strided(
 }
 
 /// As [`strided`], several rows at a time: first loads all of them, then processes them one after the other.
-pub(super) fn strided_ahead(
+pub(crate) fn strided_ahead(
     emit: &mut Emit<'_>,
     leaves: &mut RowLeaves<'_>,
     start: Reg,
     end: Reg,
     step: Reg,
-    ahead: &RowAhead,
+    ahead: &Prefetch,
     add_row: &mut dyn FnMut(&mut Emit<'_>, &mut RowLeaves<'_>, Reg) -> Result<(), CodegenError>,
 ) -> Result<(), CodegenError> {
     // Rows past the end load the last row and are skipped.

@@ -7,20 +7,20 @@
 //!
 //! Hash tables are limited by atomics, not by loads: one row at a time.
 
-use super::ir::*;
-use super::sink::cells::AggregatePlan;
+use super::cells::AggregatePlan;
+use crate::codegen::ir::*;
 use crate::tune;
 
 /// Rows and columns that a thread loads ahead, so that enough bytes are in flight.
-pub(crate) struct RowAhead {
+pub(crate) struct Prefetch {
     /// Rows loaded ahead; 1: each column is loaded where it is used.
     pub rows: u32,
     pub columns: Vec<u32>,
 }
 
-impl RowAhead {
-    pub(crate) fn new(spec: &PipelineSpec) -> RowAhead {
-        let one = RowAhead { rows: 1, columns: Vec::new() };
+impl Prefetch {
+    pub(crate) fn new(spec: &PipelineSpec) -> Prefetch {
+        let one = Prefetch { rows: 1, columns: Vec::new() };
         let SinkSpec::Aggregate(aggregate) = &spec.sink else { return one };
         let plan = AggregatePlan::new(&spec.graph, aggregate);
         let bins = match plan.regime {
@@ -43,7 +43,7 @@ impl RowAhead {
         };
         let resident = resident.min(tune::RESIDENT_THREADS as u64);
         let rows = tune::BYTES_IN_FLIGHT.div_ceil(resident * bytes).clamp(1, tune::MAX_ROWS_AHEAD as u64) as u32;
-        RowAhead { rows: rows.next_power_of_two(), columns }
+        Prefetch { rows: rows.next_power_of_two(), columns }
     }
 }
 
@@ -84,13 +84,13 @@ mod tests {
 
     #[test]
     fn narrow_rows_are_loaded_four_ahead() {
-        let ahead = RowAhead::new(&spec(1));
+        let ahead = Prefetch::new(&spec(1));
         assert_eq!((ahead.rows, ahead.columns), (4, vec![0, 3]));
     }
 
     #[test]
     fn past_several_conditions_columns_are_loaded_late() {
-        let ahead = RowAhead::new(&spec(2));
+        let ahead = Prefetch::new(&spec(2));
         assert_eq!((ahead.rows, ahead.columns), (4, vec![0, 1]));
     }
 
@@ -99,10 +99,10 @@ mod tests {
         let mut wide = spec(1);
         wide.columns[0].physical = Physical::I128;
         wide.columns[3].physical = Physical::I128;
-        assert_eq!(RowAhead::new(&wide).rows, 1);
+        assert_eq!(Prefetch::new(&wide).rows, 1);
         let mut hash = spec(1);
         let key = hash.graph.column(1, Ty::new(Repr::I64));
         hash.sink = SinkSpec::Aggregate(AggregateSpec::new(vec![key]));
-        assert_eq!(RowAhead::new(&hash).rows, 1);
+        assert_eq!(Prefetch::new(&hash).rows, 1);
     }
 }

@@ -358,18 +358,32 @@ pub fn decode(
         LaunchConfig::linear(items.min(most), tune::PARQUET_PAGE_THREADS)
     };
     let all = List { at: 0, len: plan.num_pages };
-    batch.launch("parquet_decompress", "snappy", plan.snappy, pages(plan.snappy.len), 0, Reach::Nothing)?;
-    batch.launch("parquet_decompress", "lz4", plan.lz4, pages(plan.lz4.len), 1, Reach::Nothing)?;
+    batch.launch("parquet_decompress", "snappy", plan.lists.snappy, pages(plan.lists.snappy.len), 0, Reach::Nothing)?;
+    batch.launch("parquet_decompress", "lz4", plan.lists.lz4, pages(plan.lists.lz4.len), 1, Reach::Nothing)?;
     batch.launch("parquet_prepare", "", all, warps(all.len), 0, Reach::Validity)?;
-    batch.launch("parquet_values", "deltas", plan.deltas, warps(plan.deltas.len), 0, Reach::Nothing)?;
+    batch.launch("parquet_values", "deltas", plan.lists.deltas, warps(plan.lists.deltas.len), 0, Reach::Nothing)?;
     // Numbers are decoded first: they may be the dictionary tables of codes.
-    batch.launch("parquet_values", "numbers", plan.numbers, warps(plan.numbers.len), 0, Reach::Values)?;
-    batch.launch("parquet_values", "codes", plan.codes, warps(plan.codes.len), 0, Reach::Values)?;
-    batch.launch("parquet_texts", "measure", plan.texts, warps(plan.texts.len), 0, Reach::Values)?;
-    batch.launch("parquet_texts", "place", plan.text_columns, warps(plan.text_columns.len), 0, Reach::Values)?;
-    batch.launch("parquet_texts", "gather", plan.text_segments, warps(plan.text_segments.len), 0, Reach::Values)?;
-    let pieces = striding(device, u64::from(plan.fact_pieces.len) * 256, tune::PARQUET_THREADS);
-    batch.launch("parquet_facts", "", plan.fact_pieces, pieces, 0, Reach::Facts)
+    batch.launch("parquet_values", "numbers", plan.lists.numbers, warps(plan.lists.numbers.len), 0, Reach::Values)?;
+    batch.launch("parquet_values", "codes", plan.lists.codes, warps(plan.lists.codes.len), 0, Reach::Values)?;
+    batch.launch("parquet_texts", "measure", plan.lists.texts, warps(plan.lists.texts.len), 0, Reach::Values)?;
+    batch.launch(
+        "parquet_texts",
+        "place",
+        plan.lists.text_columns,
+        warps(plan.lists.text_columns.len),
+        0,
+        Reach::Values,
+    )?;
+    batch.launch(
+        "parquet_texts",
+        "gather",
+        plan.lists.text_segments,
+        warps(plan.lists.text_segments.len),
+        0,
+        Reach::Values,
+    )?;
+    let pieces = striding(device, u64::from(plan.lists.fact_pieces.len) * 256, tune::PARQUET_THREADS);
+    batch.launch("parquet_facts", "", plan.lists.fact_pieces, pieces, 0, Reach::Facts)
 }
 
 /// Buffers that a kernel reaches through addresses in the descriptors.

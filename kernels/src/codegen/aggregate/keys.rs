@@ -14,7 +14,7 @@ use millpond_ptx::build::{Compare, FunctionBuilder, Reg};
 use super::cells::{AggregatePlan, KeyPlan};
 use crate::codegen::expr::Expressions;
 use crate::codegen::ir::*;
-use crate::codegen::load::{RowLeaves, lane_type, to_64, to_128, truth_bit};
+use crate::codegen::load::{RowLeaves, canonical, lane_type, to_64, to_128, truth_bit};
 use crate::codegen::params::{ParamList, Slot};
 use crate::codegen::text;
 use crate::codegen::value::{CodegenError, Emit, Value};
@@ -188,14 +188,6 @@ pub(crate) fn words(
         words.append(&mut own);
     }
     Ok((words, nulls))
-}
-
-/// Bits of a float, with -0.0 replaced by 0.0.
-pub(crate) fn canonical(f: &mut FunctionBuilder, value: Reg, bits: Type) -> Reg {
-    let own = f.reinterpret(bits, value);
-    let is_zero =
-        if bits == Type::U64 { f.setp(Compare::Eq, value, 0.0f64) } else { f.setp(Compare::Eq, value, 0.0f32) };
-    f.select(is_zero, 0u64, own).view(bits)
 }
 
 /// Decodes a value from its words.

@@ -11,18 +11,20 @@
 use millpond_ptx::ast::{Space, Type};
 use millpond_ptx::build::{Compare, FunctionBuilder, ModuleBuilder, Reg, Value as Operand};
 
-use super::accumulate::{combine, restore, word_type};
+use super::accumulate::{combine, word_type};
 use super::cells::{AggregatePlan, Reading, ResultPlan, WordOp};
-use super::compact::Compaction;
+use super::encode::restore;
 use super::exact;
 use super::fold::zero;
-use super::hash;
+use super::hash_table;
 use super::keys::{DenseParams, from_words};
-use super::write::Outputs;
 use crate::abi;
 use crate::codegen::ir::*;
 use crate::codegen::load::{lane_type, raise};
 use crate::codegen::params::{ParamList, Slot};
+use crate::codegen::rows::compact::Compaction;
+use crate::codegen::rows::take_over_error;
+use crate::codegen::rows::write::Outputs;
 use crate::codegen::value::Value;
 use crate::tune;
 
@@ -84,7 +86,7 @@ pub(crate) fn emit_kernel(
                     let rows = f.load(Space::Global, Type::U64, record.at(word as i64 * 8));
                     f.setp(Compare::Ne, rows, 0u64)
                 }
-                (None, _) => hash::is_ready(f, record),
+                (None, _) => hash_table::is_ready(f, record),
             };
             f.assign(keep, group);
         });
@@ -112,17 +114,8 @@ pub(crate) fn emit_kernel(
     (std::mem::replace(f, FunctionBuilder::kernel("emit")), params)
 }
 
-/// Copies the error word of one control block to another that has none. Exactly one thread must call it.
-pub(crate) fn take_over_error(f: &mut FunctionBuilder, from: Reg, to: Reg) {
-    let error = f.load(Space::Global, Type::B64, from.at(abi::CONTROL_ERROR as i64));
-    let some = f.setp(Compare::Ne, error, 0u64);
-    f.guarded(some, true, |f| {
-        f.compare_exchange(Space::Global, Type::B64, to.at(abi::CONTROL_ERROR as i64), 0u64, error)
-    });
-}
-
 fn table_keys(f: &mut FunctionBuilder, plan: &AggregatePlan, record: Reg) -> Vec<Value> {
-    let (words, nulls) = hash::read_keys(f, plan, record);
+    let (words, nulls) = hash_table::read_keys(f, plan, record);
     let mut at = 0;
     let mut keys = Vec::new();
     for (i, key) in plan.keys.iter().enumerate() {
@@ -321,17 +314,17 @@ pub(crate) fn rehash_kernel(plan: &AggregatePlan) -> (FunctionBuilder, ParamList
     let first = f.setp(Compare::Eq, thread, 0u32);
     f.if_(first, |f| take_over_error(f, old, control));
     let records_there = f.add(control, abi::CONTROL_BYTES);
-    let table = hash::Table { control, records: records_there, mask, part: Some((part_mask, part)), limit: None };
+    let table = hash_table::Table { control, records: records_there, mask, part: Some((part_mask, part)), limit: None };
     let old = f.add(old, abi::CONTROL_BYTES);
     // Keys of the old table are distinct, so texts need no comparison.
     let texts = plan.keys.iter().any(|key| key.lane == Lane::Text);
-    let same = if texts { hash::Same::Never } else { hash::Same::Words };
+    let same = if texts { hash_table::Same::Never } else { hash_table::Same::Words };
     f.grid_stride(records, |f, slot| {
         let record = f.element(old, slot, plan.record_bytes() as u32);
-        let group = hash::is_ready(f, record);
+        let group = hash_table::is_ready(f, record);
         f.if_(group, |f| {
-            let (words, nulls) = hash::read_keys(f, plan, record);
-            let entry = hash::find_or_insert(f, plan, table, &words, nulls, same);
+            let (words, nulls) = hash_table::read_keys(f, plan, record);
+            let entry = hash_table::find_or_insert(f, plan, table, &words, nulls, same);
             f.if_(entry.found, |f| {
                 // Keys of the old table are distinct, so only this thread accesses the new record.
                 let from = f.add(record, plan.cells_offset() as u64);

@@ -11,20 +11,23 @@
 //! Waits    never. The error word and the row count are in the output's control block, on the device.
 //! Launches one per call; clearing is a fill, not a launch.
 
+mod values;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use millpond_memory::{DeviceView, Kernel, Position, Stream};
 
 use crate::abi::{self, ColumnAddress, RowCount};
+use crate::codegen::aggregate::cells::AggregatePlan;
 use crate::codegen::ir::*;
 use crate::codegen::params::Slot;
-use crate::codegen::sink::cells::AggregatePlan;
 use crate::codegen::{CompiledKernel, CompiledPipeline, Helper};
 use crate::error::KernelError;
 use crate::join::{Expansion, TableInput};
 use crate::launch::{Launch, LaunchConfig};
 use crate::layout::{KeyPart, OutputLayout, StateLayout};
+use crate::pipeline::values::output_value;
 use crate::tune;
 
 pub use crate::cache::{CacheStatistics, PipelineCache};
@@ -271,7 +274,7 @@ impl Pipeline {
         let plan = self.plan("a state")?;
         Ok(match plan.regime {
             Regime::Hash => StateLayout::hash(groups, plan.record_bytes()),
-            regime => StateLayout::dense(regime, plan.groups, plan.record_bytes(), plan.copies),
+            regime => StateLayout::dense(regime, plan.groups(), plan.record_bytes(), plan.copies),
         })
     }
 
@@ -307,7 +310,7 @@ impl Pipeline {
         // A block with its own table needs enough rows to be worth it, and few enough rows for its sums.
         let (worth, least) = match plan.regime {
             Regime::Block => {
-                (rows / (plan.groups * tune::BLOCK_ROWS_PER_RECORD), rows.div_ceil(tune::MAX_ROWS_PER_BLOCK))
+                (rows / (plan.groups() * tune::BLOCK_ROWS_PER_RECORD), rows.div_ceil(tune::MAX_ROWS_PER_BLOCK))
             }
             _ => (u64::MAX, 1),
         };
@@ -464,11 +467,6 @@ impl Pipeline {
         self.compiled.plan.as_ref().ok_or_else(|| shape(what, "this pipeline does not aggregate".into()))
     }
 
-    fn dense_key(&self, index: u32) -> crate::codegen::sink::cells::DenseKey {
-        let plan = self.compiled.plan.as_ref().expect("keys belong to aggregates");
-        plan.keys[index as usize].dense.expect("dense regimes have dense keys")
-    }
-
     /// Checks the input against the spec; returns the upper bound of its rows.
     pub(crate) fn check_input(&self, input: &Input<'_>) -> Result<u64> {
         let spec = &self.compiled.spec;
@@ -549,81 +547,6 @@ impl Pipeline {
         };
         Ok(wanted.clamp(1, full.max(1) as u64) as u32)
     }
-
-    /// Value of a parameter that describes the table of groups.
-    fn table_value(&self, slot: Slot, layout: &StateLayout) -> Option<Scalar> {
-        Some(match slot {
-            Slot::Records => Scalar::U32(layout.records),
-            Slot::SlotMask => Scalar::U32(layout.records - 1),
-            Slot::CopyMask => Scalar::U32(layout.copies - 1),
-            Slot::CopyBytes => {
-                Scalar::U64(layout.records as u64 * self.compiled.plan.as_ref().map_or(0, AggregatePlan::record_bytes))
-            }
-            Slot::PartMask => Scalar::U32(layout.part.parts() - 1),
-            Slot::Part => Scalar::U32(layout.part.index()),
-            Slot::KeyLow(i) => Scalar::U32(self.dense_key(i).low as u32),
-            Slot::KeyNull(i) => Scalar::U32((self.dense_key(i).codes - 1) as u32),
-            Slot::KeyCodes(i) => Scalar::U32(self.dense_key(i).codes as u32),
-            _ => return None,
-        })
-    }
-
-    /// Adds the parameter of an extent, a literal, a lookup table or an output column.
-    pub(crate) fn input_or_output<'k>(
-        &self,
-        launch: Launch<'k>,
-        slot: Slot,
-        input: &Input<'_>,
-        layout: Option<&OutputLayout>,
-    ) -> Result<Launch<'k>> {
-        let literal = |i: u32| {
-            let value = match input.literals[i as usize] {
-                Literal::Variant => Literal::Int(input.variant.into()),
-                Literal::Extent => Literal::Int(input.extent.into()),
-                value => value,
-            };
-            (self.compiled.spec.literals[i as usize], value)
-        };
-        Ok(match slot {
-            Slot::Extent => {
-                let mut bytes = Vec::new();
-                self.describe(&input.extents[0], &mut bytes)?;
-                launch.bytes(&bytes, 8)
-            }
-            Slot::Extents => match input.descriptors {
-                Some(descriptors) => launch.read(descriptors),
-                None => return Err(shape("the input", "no descriptors".into())),
-            },
-            Slot::NumExtents => launch.value(input.extents.len() as u32),
-            Slot::Literal(i) => {
-                let (ty, value) = literal(i);
-                let bits = literal_bits(i, ty, value)?;
-                match lane(ty).bytes() {
-                    4 => launch.value(bits as u32),
-                    _ => launch.value(bits as u64),
-                }
-            }
-            Slot::LiteralHigh(i) => {
-                let (ty, value) = literal(i);
-                launch.value((literal_bits(i, ty, value)? >> 64) as u64)
-            }
-            Slot::LiteralValid(i) => launch.value((literal(i).1 != Literal::Null) as u32),
-            Slot::LookupValues(i) => launch.read(input.lookups[i as usize].values.padded()),
-            Slot::LookupValidity(i) => match &input.lookups[i as usize].validity {
-                Some(validity) => launch.read(validity.padded()),
-                None => return Err(shape("the input", format!("lookup table {i} has no validity, its type has NULL"))),
-            },
-            Slot::Arena | Slot::ArenaBytes => match (slot, input.arena) {
-                (Slot::Arena, Some(arena)) => launch.write(arena),
-                (_, Some(arena)) => launch.value((arena.len() as u64).saturating_sub(crate::text::ARENA_HEAD_BYTES)),
-                (_, None) => return Err(shape("the input", "no room for the texts that the pipeline makes".into())),
-            },
-            slot => match layout.and_then(|layout| output_value(slot, layout)) {
-                Some(value) => value.give(launch),
-                None => self.join_value(launch, slot, input)?,
-            },
-        })
-    }
 }
 
 impl Kernels {
@@ -639,32 +562,6 @@ impl Kernels {
             self.allowed_shared.fetch_max(bytes, Ordering::Relaxed);
         }
         Ok(())
-    }
-}
-
-/// A numeric parameter.
-enum Scalar {
-    U32(u32),
-    U64(u64),
-}
-
-impl Scalar {
-    fn give(self, launch: Launch<'_>) -> Launch<'_> {
-        match self {
-            Scalar::U32(value) => launch.value(value),
-            Scalar::U64(value) => launch.value(value),
-        }
-    }
-}
-
-/// Value of a parameter of an output column.
-fn output_value(slot: Slot, layout: &OutputLayout) -> Option<Scalar> {
-    match slot {
-        Slot::OutputValues(i) => Some(Scalar::U64(layout.columns[i as usize].values.start as u64)),
-        Slot::OutputValidity(i) => {
-            layout.columns[i as usize].validity.as_ref().map(|validity| Scalar::U64(validity.start as u64))
-        }
-        _ => None,
     }
 }
 
@@ -685,23 +582,6 @@ pub(crate) fn reads<'k>(mut launch: Launch<'k>, input: &Input<'_>) -> Launch<'k>
         launch = launch.reads(bytes.padded());
     }
     launch.over_rows(input.extents.iter().map(|extent| extent.rows.upper_bound()).sum())
-}
-
-/// Bits of a literal in its slot.
-fn literal_bits(index: u32, ty: Ty, value: Literal) -> Result<i128> {
-    let lane = lane(ty);
-    Ok(match (value, lane) {
-        (Literal::Null, _) if ty.nullable => 0,
-        (Literal::Bool(truth), Lane::Pred) => truth as i128,
-        (Literal::F32(number), Lane::F32) => number.to_bits() as i128,
-        (Literal::F64(number), Lane::F64) => number.to_bits() as i128,
-        (Literal::Int(number), Lane::S32 | Lane::U32 | Lane::S64 | Lane::U64 | Lane::S128)
-            if ty.bounds().is_some_and(|bounds| bounds.holds(number)) =>
-        {
-            number
-        }
-        _ => return Err(shape("a literal", format!("{value:?} does not fit slot {index} of type {ty:?}"))),
-    })
 }
 
 pub(crate) fn check_buffer(what: &'static str, view: &DeviceView, bytes: usize) -> Result<()> {

@@ -227,8 +227,6 @@ pub(crate) struct AggregatePlan {
     pub presence: Option<u32>,
     pub table_words: u32,
     pub thread_words: u32,
-    /// Records of a dense table; 1 without keys, 0 in the hash regime.
-    pub groups: u64,
     /// Copies of a direct table; with 1, kernels have no code for copies.
     pub copies: u32,
     /// Upper bound of the number of groups, if the keys' ranges give one.
@@ -249,9 +247,9 @@ impl AggregatePlan {
         let order = |a: &&Accumulator| !matches!(a.aggregate, Aggregate::CountStar | Aggregate::Count(_));
         let mut sorted: Vec<(usize, &Accumulator)> = spec.accumulators.iter().enumerate().collect();
         sorted.sort_by_key(|(_, a)| order(a));
-        let mut made: Vec<Option<(Vec<usize>, Option<usize>)>> = vec![None; spec.accumulators.len()];
+        let mut laid_out: Vec<Option<(Vec<usize>, Option<usize>)>> = vec![None; spec.accumulators.len()];
         for (at, accumulator) in sorted {
-            made[at] = Some(cells.accumulator(accumulator, spec.has_rowless_group()));
+            laid_out[at] = Some(cells.accumulator(accumulator, spec.has_rowless_group()));
         }
         let dense: Option<u64> = keys
             .iter()
@@ -285,54 +283,17 @@ impl AggregatePlan {
         if regime == Regime::Hash {
             presence = None; // A claimed slot is a group.
         }
+        let results = laid_out.into_iter().zip(&spec.accumulators).map(|(cells, accumulator)| {
+            let (values, seen) = cells.expect("every accumulator was laid out");
+            let ty = spec.result_type(graph, accumulator);
+            ResultPlan::new(graph, (&list, &bests), accumulator, (&values, seen), ty)
+        });
+        let results = results.collect();
         let word = |i: usize| list[i].table_word;
-        let results = made
-            .into_iter()
-            .zip(&spec.accumulators)
-            .map(|(made, accumulator)| {
-                let (values, seen) = made.expect("every accumulator was laid out");
-                let ty = spec.result_type(graph, accumulator);
-                let reading = match (list[values[0]].from, list[values[0]].op) {
-                    (_, WordOp::AddExact) => Reading::Exact(word(values[0])),
-                    (Contribution::One | Contribution::Presence, _) => Reading::Word(word(values[0])),
-                    (Contribution::Float(_) | Contribution::Deviation(_) | Contribution::CoDeviation(..), _) => {
-                        Reading::Float(word(values[0]))
-                    }
-                    (Contribution::Anchor(_), _) => Reading::Anchor(word(values[0])),
-                    (Contribution::Best(at), op) => {
-                        let (Aggregate::First { of, .. }, WordOp::Best { keys, .. }) = (accumulator.aggregate, op)
-                        else {
-                            unreachable!("only first rows bring a payload")
-                        };
-                        let place = bests[at as usize].payload.iter().position(|known| *known == of);
-                        let before = &bests[at as usize].payload[..place.expect("every argument is in the payload")];
-                        let before: u32 = before.iter().map(|&of| payload_words(graph.ty(of))).sum();
-                        let first = word(values[0]);
-                        let value = first + keys + before;
-                        let of = graph.ty(of);
-                        // The word is 0 for a NULL payload, and without a row.
-                        let seen = if of.nullable { value + value_words(of) } else { first };
-                        return ResultPlan { reading: Reading::Plain { word: value, ty: of }, seen: Some(seen), ty };
-                    }
-                    (Contribution::Bits { complement, .. }, _) => Reading::Bits { word: word(values[0]), complement },
-                    (Contribution::Ordered { of, min }, _) => {
-                        Reading::Ordered { word: word(values[0]), ty: graph.ty(of), min }
-                    }
-                    (_, WordOp::AddSplit) => Reading::Limbs { first: word(values[0]), count: 2, checked: false },
-                    (Contribution::Limb { .. }, _) => {
-                        let checked = matches!(accumulator.aggregate, Aggregate::SumChecked(_)) && values.len() == 4;
-                        Reading::Limbs { first: word(values[0]), count: values.len() as u32, checked }
-                    }
-                    (Contribution::Whole(_), _) if ty.repr == Repr::I128 => Reading::Widened(word(values[0])),
-                    (Contribution::Whole(_), _) => Reading::Word(word(values[0])),
-                };
-                ResultPlan { reading, seen: seen.map(word), ty }
-            })
-            .collect();
         let presence = presence.map(word);
         let mut cells: Vec<Cell> = list;
         cells.sort_by_key(|cell| cell.table_word);
-        let groups = if regime == Regime::Hash { 0 } else { dense.unwrap_or(0) };
+        let groups = dense.unwrap_or(0);
         let once = cells.iter().any(|cell| matches!(cell.op, WordOp::Anchor | WordOp::AddExact | WordOp::Best { .. }));
         let copies = if regime == Regime::Direct && !once { copies(groups, table_words, spec.rows_hint) } else { 1 };
         AggregatePlan {
@@ -345,11 +306,20 @@ impl AggregatePlan {
             presence,
             table_words,
             thread_words,
-            groups,
             max_groups: dense,
             max_rows,
             holds_texts,
         }
+    }
+
+    /// Records of a dense table; 1 without keys, 0 in the hash regime.
+    pub fn groups(&self) -> u64 {
+        if self.regime == Regime::Hash { 0 } else { self.max_groups.unwrap_or(0) }
+    }
+
+    /// Expressions of the grouping keys, in order.
+    pub fn key_nodes(&self) -> Vec<NodeId> {
+        self.keys.iter().map(|key| key.node).collect()
     }
 
     /// 64-bit key words in a hash table's record.
@@ -389,8 +359,8 @@ impl AggregatePlan {
     pub fn shared_bytes(&self) -> u64 {
         let words = match self.regime {
             Regime::Scalar if self.in_registers() => tune::AGGREGATE_THREADS.into(),
-            Regime::Private => self.groups.saturating_mul(tune::AGGREGATE_THREADS.into()),
-            Regime::Block => self.groups,
+            Regime::Private => self.groups().saturating_mul(tune::AGGREGATE_THREADS.into()),
+            Regime::Block => self.groups(),
             _ => 0,
         };
         words.saturating_mul(8 * self.thread_words as u64)
@@ -404,6 +374,51 @@ impl AggregatePlan {
     /// Byte offset of the accumulators in a record.
     pub fn cells_offset(&self) -> u32 {
         if self.regime == Regime::Hash { 8 * (1 + self.key_words()) } else { 0 }
+    }
+}
+
+impl ResultPlan {
+    /// How the emitted value of `accumulator` is decoded from its cells, the indices `values` and `seen` of `list`.
+    fn new(
+        graph: &Graph,
+        (list, bests): (&[Cell], &[BestPlan]),
+        accumulator: &Accumulator,
+        (values, seen): (&[usize], Option<usize>),
+        ty: Ty,
+    ) -> ResultPlan {
+        let word = |i: usize| list[i].table_word;
+        let reading = match (list[values[0]].from, list[values[0]].op) {
+            (_, WordOp::AddExact) => Reading::Exact(word(values[0])),
+            (Contribution::One | Contribution::Presence, _) => Reading::Word(word(values[0])),
+            (Contribution::Float(_) | Contribution::Deviation(_) | Contribution::CoDeviation(..), _) => {
+                Reading::Float(word(values[0]))
+            }
+            (Contribution::Anchor(_), _) => Reading::Anchor(word(values[0])),
+            (Contribution::Best(at), op) => {
+                let (Aggregate::First { of, .. }, WordOp::Best { keys, .. }) = (accumulator.aggregate, op) else {
+                    unreachable!("only first rows bring a payload")
+                };
+                let place = bests[at as usize].payload.iter().position(|known| *known == of);
+                let before = &bests[at as usize].payload[..place.expect("every argument is in the payload")];
+                let before: u32 = before.iter().map(|&of| payload_words(graph.ty(of))).sum();
+                let first = word(values[0]);
+                let value = first + keys + before;
+                let of = graph.ty(of);
+                // The word is 0 for a NULL payload, and without a row.
+                let seen = if of.nullable { value + value_words(of) } else { first };
+                return ResultPlan { reading: Reading::Plain { word: value, ty: of }, seen: Some(seen), ty };
+            }
+            (Contribution::Bits { complement, .. }, _) => Reading::Bits { word: word(values[0]), complement },
+            (Contribution::Ordered { of, min }, _) => Reading::Ordered { word: word(values[0]), ty: graph.ty(of), min },
+            (_, WordOp::AddSplit) => Reading::Limbs { first: word(values[0]), count: 2, checked: false },
+            (Contribution::Limb { .. }, _) => {
+                let checked = matches!(accumulator.aggregate, Aggregate::SumChecked(_)) && values.len() == 4;
+                Reading::Limbs { first: word(values[0]), count: values.len() as u32, checked }
+            }
+            (Contribution::Whole(_), _) if ty.repr == Repr::I128 => Reading::Widened(word(values[0])),
+            (Contribution::Whole(_), _) => Reading::Word(word(values[0])),
+        };
+        ResultPlan { reading, seen: seen.map(word), ty }
     }
 }
 
@@ -712,7 +727,7 @@ mod tests {
     fn the_code_space_of_several_keys_is_their_product() {
         let keys = [Ty::new(Repr::U32).within(0, 2), Ty::new(Repr::Bool).nullable(true)];
         let plan = plan(&keys, |_| vec![all(Aggregate::CountStar)]);
-        assert_eq!((plan.groups, plan.max_groups, plan.regime), (9, Some(9), Regime::Private));
+        assert_eq!((plan.groups(), plan.max_groups, plan.regime), (9, Some(9), Regime::Private));
     }
 
     #[test]

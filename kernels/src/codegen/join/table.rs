@@ -14,13 +14,13 @@
 use millpond_ptx::ast::{Space, Type};
 use millpond_ptx::build::{FunctionBuilder, ModuleBuilder, Reg};
 
+use super::slots;
+use super::{JoinPlan, TableRegisters, row_keys};
 use crate::abi;
 use crate::codegen::expr::Expressions;
 use crate::codegen::ir::*;
-use crate::codegen::join::{JoinPlan, TableRegisters, row_keys};
 use crate::codegen::load::{RowLeaves, raise};
 use crate::codegen::params::{ParamList, Slot};
-use crate::codegen::slots;
 use crate::codegen::value::{CodegenError, Emit};
 
 /// State of the building kernel, in registers.

@@ -89,6 +89,15 @@ pub(crate) fn add(f: &mut FunctionBuilder, value: Reg, at: Reg, when: Option<Reg
 /// The sum in the words at `at`, as an F64.
 pub(crate) fn read(f: &mut FunctionBuilder, at: Reg) -> Reg {
     let end = f.add(at, LIMBS as u64 * 8);
+    let negative = is_negative(f, at, end);
+    let digits = digits(f, at, negative);
+    let leading = leading(f, &digits);
+    let result = rounded(f, &digits, leading, negative);
+    with_specials(f, end, result)
+}
+
+/// Whether the sum of the limbs from `at` to `end` is negative.
+fn is_negative(f: &mut FunctionBuilder, at: Reg, end: Reg) -> Reg {
     // The sign of the sum is that of the final carry.
     let carry = f.copy(Type::S64, 0i64);
     let here = f.copy(Type::U64, at);
@@ -103,10 +112,22 @@ pub(crate) fn read(f: &mut FunctionBuilder, at: Reg) -> Reg {
             f.assign(here, next);
         },
     );
-    let negative = f.setp(Compare::Lt, carry, 0i64);
+    f.setp(Compare::Lt, carry, 0i64)
+}
 
-    // Digits of the magnitude, lowest first. `top` counts the digits up to the highest that is not 0; `digits` keeps
-    // that digit and the two below, and a flag says whether any lower digit is not 0.
+/// Digits of the magnitude of a sum.
+struct Digits {
+    /// Number of digits up to the highest that is not 0 (U32).
+    top: Reg,
+    /// That digit and the two below it, highest first (U64 each).
+    best: Vec<Reg>,
+    /// Not 0 if a lower digit is not 0 (U64).
+    rest: Reg,
+}
+
+/// Finds the highest digits of the magnitude.
+fn digits(f: &mut FunctionBuilder, at: Reg, negative: Reg) -> Digits {
+    // From the lowest digit on: `digits` are the latest three, and `best` those at the highest that is not 0.
     let carry = f.copy(Type::S64, 0i64);
     let number = f.copy(Type::U32, 0u32);
     let digits: Vec<Reg> = (0..3).map(|_| f.copy(Type::U64, 0u64)).collect();
@@ -143,9 +164,23 @@ pub(crate) fn read(f: &mut FunctionBuilder, at: Reg) -> Reg {
             f.guarded(some, true, |f| f.assign(best_rest, rest));
         },
     );
+    Digits { top, best, rest: best_rest }
+}
 
-    // Leading 64 bits with the highest bit set, a flag for lower bits, and the position of the highest bit, counted
-    // from 2^-1074.
+/// The highest bits of a magnitude.
+#[derive(Clone, Copy)]
+struct Leading {
+    /// 64 bits, the highest of which is set (U64).
+    bits: Reg,
+    /// Not 0 if a lower bit is set (U64).
+    lost: Reg,
+    /// Position of the highest bit, counted from 2^-1074 (U32).
+    place: Reg,
+}
+
+/// Aligns the digits at their highest bit.
+fn leading(f: &mut FunctionBuilder, digits: &Digits) -> Leading {
+    let Digits { top, best, rest } = digits;
     let wide = f.shl(best[0], 32);
     let wide = f.or(wide, best[1]).view(Type::U64);
     let highest = f.convert(Type::U32, best[0]);
@@ -153,17 +188,22 @@ pub(crate) fn read(f: &mut FunctionBuilder, at: Reg) -> Reg {
     let shifted = f.shl(wide, zeros);
     let down = f.sub(32u32, zeros);
     let under = f.shr(best[2], down);
-    let leading = f.or(shifted, under).view(Type::U64);
+    let bits = f.or(shifted, under).view(Type::U64);
     let lost = f.shl(best[2], zeros);
     let lost = f.and(lost, 0xffff_ffffu64);
-    let lost = f.or(lost, best_rest).view(Type::U64);
+    let lost = f.or(lost, *rest).view(Type::U64);
     // top · 32 − 1 − zeros.
-    let place = f.shl(top, 5);
+    let place = f.shl(*top, 5);
     let place = f.sub(place, 1u32);
     let place = f.sub(place, zeros);
+    Leading { bits, lost, place }
+}
 
+/// Bits of the F64 nearest to the magnitude, with the sign of the sum (U64); 0 for a sum of 0.
+fn rounded(f: &mut FunctionBuilder, digits: &Digits, of: Leading, negative: Reg) -> Reg {
+    let Leading { bits: leading, lost, place } = of;
     let result = f.copy(Type::U64, 0u64);
-    let any = f.setp(Compare::Ne, top, 0u32);
+    let any = f.setp(Compare::Ne, digits.top, 0u32);
     f.if_(any, |f| {
         let small = f.setp(Compare::Lt, place, 52u32);
         f.if_else(
@@ -201,7 +241,11 @@ pub(crate) fn read(f: &mut FunctionBuilder, at: Reg) -> Reg {
         let signed = f.or(result, SIGN).view(Type::U64);
         f.guarded(negative, true, |f| f.assign(result, signed));
     });
+    result
+}
 
+/// The result: `result`, or the infinity or NaN that the flags at `end` say.
+fn with_specials(f: &mut FunctionBuilder, end: Reg, result: Reg) -> Reg {
     let flags = f.load(Space::Global, Type::U64, end);
     let minus = f.setp(Compare::Eq, flags, MINUS);
     let plus = f.copy(Type::U64, INFINITY);

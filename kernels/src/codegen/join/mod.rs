@@ -3,7 +3,7 @@
 //!   every    nothing is stored: each row matches all rows of the build side
 //!   bitmap   code = (k0 − low0) · codes1 + (k1 − low1) ──► a bit
 //!   array    code as above                              ──► the key's leader: one of its rows
-//!   hash     key words, and a mask of NULLs             ──► the key's leader, see [`slots`](super::slots)
+//!   hash     key words, and a mask of NULLs             ──► the key's leader, see [`slots`]
 //!
 //!   matches  count of the key's rows (low half) | leader, or start in the list of rows (high half)       0: no match
 //!   lists    leader ──► count, end in the list of rows         only if some key has several rows that are all needed
@@ -14,17 +14,19 @@
 //! Floats   are compared by their bits, except that −0.0 equals 0.0: a NaN equals only a NaN of equal sign and payload.
 //! Texts    are hashed and compared by their bytes, independent of their address.
 
+mod slots;
+pub(crate) mod table;
+
 use millpond_ptx::ast::Type;
 use millpond_ptx::build::{Callee, Compare, FunctionBuilder, ModuleBuilder, Reg};
 
 use super::ir::*;
-use super::load::{to_64, to_128, truth_bit};
+use super::load::{canonical, to_64, to_128, truth_bit};
 use super::params::{ParamList, Slot};
-use super::sink::keys::canonical;
-use super::slots::{self, Wanted, Words};
 use super::text;
 use super::value::{CodegenError, Emit, Value};
 use crate::abi;
+use slots::{Wanted, Words};
 
 /// One key of a join table.
 #[derive(Debug, Clone, Copy)]
