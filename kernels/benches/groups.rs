@@ -112,7 +112,7 @@ impl Bench {
         let noted = DeviceBuffer::zeroed(Leftover::bytes(rows), on, &self.pool)?;
         let mut again = false;
         loop {
-            let leftover = Leftover { noted: noted.as_view().clone(), again, limit: layout.room() };
+            let leftover = Leftover { noted: noted.as_view().clone(), again, limit: layout.max_groups() };
             let extents = std::slice::from_ref(extent);
             let input = Input { extents, leftover: Some(&leftover), ..Input::default() };
             pipeline.accumulate(input, &state, &layout, on)?;
@@ -120,7 +120,7 @@ impl Bench {
                 return Ok((state, layout));
             }
             noted.view(Leftover::COUNT)?.fill(0, on)?;
-            let larger = pipeline.state_layout(layout.room() * if layout.bytes < 32 << 20 { 8 } else { 2 })?;
+            let larger = pipeline.state_layout(layout.max_groups() * if layout.bytes < 32 << 20 { 8 } else { 2 })?;
             let next = DeviceBuffer::zeroed(larger.bytes, on, &self.pool)?;
             pipeline.rehash(&state, &layout, &next, &larger, on)?;
             (state, layout, again) = (next, larger, true);

@@ -94,8 +94,8 @@ impl Bench {
             })?;
             let extent = sort.order(&order)?;
             let numbers = extent.columns[0].as_ref().ok_or("an order has row numbers")?;
-            let home = numbers.values.download_vec(on, &self.pinned)?.wait()?;
-            let (words, _) = home.as_chunks::<4>();
+            let bytes = numbers.values.download_vec(on, &self.pinned)?.wait()?;
+            let (words, _) = bytes.as_chunks::<4>();
             let order: Vec<u64> = words.iter().map(|word| u64::from(u32::from_le_bytes(*word))).collect();
             let ordered = order.windows(2).all(|w| (values.of(w[0]), w[0]) < (values.of(w[1]), w[1]));
             assert!(ordered, "{method:?} of {rows} {values:?} keys");

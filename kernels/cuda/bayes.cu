@@ -134,7 +134,7 @@ struct Cells {
   u32 cells;  // a power of two where there are keys
 
   // A key that other blocks may be writing: never torn, and once it is set it stays.
-  static __device__ u32 look(const u32 *key) {
+  static __device__ u32 load_relaxed(const u32 *key) {
     u32 known;
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(known) : "l"(key) : "memory");
     return known;
@@ -145,7 +145,7 @@ struct Cells {
     u32 at = bucket & (cells - 1);
 #pragma unroll 1
     for (u32 tries = 0; tries < cells; tries++, at = (at + 1) & (cells - 1)) {
-      u32 known = TAKES ? look(keys + at) : keys[at];
+      u32 known = TAKES ? load_relaxed(keys + at) : keys[at];
       if (known == 0 && !TAKES) return NOBODY;
       if (known == 0) known = atomicCAS(keys + at, 0, bucket + 1);
       if (known == 0 || known == bucket + 1) return at;

@@ -30,7 +30,7 @@ enum Fault : u32 {
   BAD_CODE,    // a code that the dictionary does not have
   BAD_RANGE,   // a value that the statistics exclude, or that its width cannot hold
   BAD_LENGTH,  // a text that is longer than what is left
-  BAD_ROOM,    // more bytes of texts than there is room for
+  BAD_CAPACITY, // more bytes of texts than the column has capacity for
   BAD_DELTA,   // a header of deltas that makes no sense
   BAD_UTF8,    // a text that is not UTF-8, in a column of characters
 };
@@ -42,7 +42,7 @@ struct Header {
 
 struct Column {
   u64 values, validity; // addresses; no validity: 0
-  u64 bytes, room;      // of texts
+  u64 bytes, capacity;  // of texts
   i64 base, low, high;  // what is subtracted, and between what values lie before that
   u64 rows;
   u32 source, width_in, width_out, first_offset; // width_out: 0 for bits
@@ -61,7 +61,7 @@ static_assert(sizeof(Facts) == 48, "parquet/descriptors.rs has the same size");
 struct Dictionary {
   u64 values, bytes; // numbers: a table; texts: offsets of u32 and bytes
   u32 entries, width;
-  u64 room;
+  u64 capacity;
 };
 static_assert(sizeof(Dictionary) == 32, "parquet/descriptors.rs has the same size");
 
@@ -136,7 +136,7 @@ __device__ inline u32 lane_id() { return threadIdx.x & 31; }
 
 // Of STEP rows of a page, those of a lane.
 struct Rows {
-  u32 asked, valid; // a bit each: is written; is not NULL
+  u32 written, valid; // a bit each: is written; is not NULL
   u32 dense;        // number of the first one's value among the page's
 };
 
@@ -158,7 +158,7 @@ struct Walk {
     u32 lane = threadIdx.x & 31, own = row + 4 * lane;
     Rows rows = {0, 15, before + 4 * lane};
 #pragma unroll
-    for (u32 k = 0; k < 4; k++) rows.asked |= (u32)(own + k >= page.skip && own + k < end) << k;
+    for (u32 k = 0; k < 4; k++) rows.written |= (u32)(own + k >= page.skip && own + k < end) << k;
     if (bits) {
       uint4 words = bits[row / STEP];
       u32 word = lane / 8, shift = lane % 8 * 4, a = __popc(words.x), b = __popc(words.y), c = __popc(words.z);

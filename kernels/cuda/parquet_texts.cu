@@ -101,13 +101,13 @@ struct Measure {
     bool coded = page.encoding == DICTIONARY;
     const u32 *offsets = nullptr;
     u32 lane = lane_id(), entries = 0, dense = 0;
-    u64 sum = 0, room = state.bytes;
+    u64 sum = 0, most = state.bytes;
     const Run *table = runs_of(batch, page);
     if (coded) {
       const Dictionary &dictionary = batch.dictionary(page.dictionary);
       offsets = (const u32 *)dictionary.values;
       entries = dictionary.entries;
-      room = FULL;
+      most = FULL;
     }
 #pragma unroll 1
     for (u32 row = 0; row < page.values; row += 32) {
@@ -129,7 +129,7 @@ struct Measure {
         begins[row + lane] = coded ? begin : (u32)end - length;
       }
       sum = __shfl_sync(FULL, end, 31);
-      if (sum > room) return fail(coded ? BAD_ROOM : BAD_LENGTH, row);
+      if (sum > most) return fail(coded ? BAD_CAPACITY : BAD_LENGTH, row);
       dense += __popc(present);
     }
     return true;
@@ -171,7 +171,7 @@ parquet_texts_place(const u8 *descriptors, const u8 *staging, u8 *scratch, u8 *r
   for (u32 i = (blockIdx.x * PARQUET_THREADS + threadIdx.x) / 32; i < count; i += warps) {
     const Column &column = batch.column(list[i]);
     const u32 *pages = (const u32 *)(descriptors + column.pages_at);
-    u64 sum = 0, most = min(column.room, (u64)(FULL - column.first_offset));
+    u64 sum = 0, most = min(column.capacity, (u64)(FULL - column.first_offset));
 #pragma unroll 1
     for (u32 first = 0; first < column.pages; first += 32) {
       u64 bytes = 0;
@@ -183,7 +183,7 @@ parquet_texts_place(const u8 *descriptors, const u8 *staging, u8 *scratch, u8 *r
       if (number != FULL) {
         State &state = batch.state(number);
         if (full) {
-          raise(batch.error(number), BAD_ROOM, TEXTS, 0);
+          raise(batch.error(number), BAD_CAPACITY, TEXTS, 0);
           state.usable = 0;
         }
         state.text_base = full ? most : end - bytes;

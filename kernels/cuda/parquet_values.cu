@@ -10,9 +10,9 @@
 // Needs     bits of columns of booleans zeroed: pages share words
 #include "parquet.cuh"
 
-// Four values of a column, one for each row of a lane; those not asked for are left alone.
-template <typename T> __device__ inline void store_four(T *to, const T (&values)[4], u32 asked) {
-  if (asked == 15 && ((u64)to & (sizeof(T) * 4 > 16 ? 15 : sizeof(T) * 4 - 1)) == 0) {
+// Four values of a column, one for each row of a lane; those not written for are left alone.
+template <typename T> __device__ inline void store_four(T *to, const T (&values)[4], u32 written) {
+  if (written == 15 && ((u64)to & (sizeof(T) * 4 > 16 ? 15 : sizeof(T) * 4 - 1)) == 0) {
     if constexpr (sizeof(T) == 1) {
       *(u32 *)to = values[0] | values[1] << 8 | values[2] << 16 | (u32)values[3] << 24;
     } else if constexpr (sizeof(T) == 2) {
@@ -29,7 +29,7 @@ template <typename T> __device__ inline void store_four(T *to, const T (&values)
   }
 #pragma unroll
   for (u32 k = 0; k < 4; k++)
-    if (asked >> k & 1) to[k] = values[k];
+    if (written >> k & 1) to[k] = values[k];
 }
 
 // Registers have no addresses.
@@ -226,7 +226,7 @@ __device__ inline void unpack(const Batch &batch, u32 number, u32 first, const C
           else raise(batch.error(number), BAD_CODE, UNPACK, row);
         }
         from += rows.valid >> k & 1;
-        if (rows.asked >> k & 1) out[row + 4 * lane + k] = value;
+        if (rows.written >> k & 1) out[row + 4 * lane + k] = value;
       }
     } else {
       T values[4];
@@ -240,7 +240,7 @@ __device__ inline void unpack(const Batch &batch, u32 number, u32 first, const C
       }
       if (wrong) raise(batch.error(number), BAD_CODE, UNPACK, row);
       spread(values, rows.valid);
-      store_four(out + row + 4 * lane, values, rows.asked);
+      store_four(out + row + 4 * lane, values, rows.written);
     }
   }
 }
@@ -260,7 +260,7 @@ __device__ inline void unpack_bits(const Batch &batch, u32 number, u32 first, co
     u32 own[4] = {};
     if (most > least) codes.four(rows.dense, count, least, most - 1, own);
     spread(own, rows.valid);
-    u32 four = (own[0] | own[1] << 1 | own[2] << 2 | own[3] << 3) & rows.asked;
+    u32 four = (own[0] | own[1] << 1 | own[2] << 2 | own[3] << 3) & rows.written;
     store_bits((u32 *)column.values, (i64)page.first_row - page.skip + row, four);
   }
 }
@@ -415,7 +415,7 @@ __device__ inline void store_numbers(const Batch &batch, u32 number, u32 first, 
           wrong |= !inside;
         }
         from += rows.valid >> k & 1;
-        if (rows.asked >> k & 1) out[row + 4 * lane + k] = value;
+        if (rows.written >> k & 1) out[row + 4 * lane + k] = value;
       }
       if (wrong) raise(batch.error(number), BAD_RANGE, FIXED_VALUES, row);
     } else if constexpr (sizeof(T) < 16) {
@@ -443,7 +443,7 @@ __device__ inline void store_numbers(const Batch &batch, u32 number, u32 first, 
       }
       if (wrong) raise(batch.error(number), BAD_RANGE, FIXED_VALUES, row);
       spread(values, rows.valid);
-      store_four(out + row + 4 * lane, values, rows.asked);
+      store_four(out + row + 4 * lane, values, rows.written);
     }
   }
 }
@@ -464,7 +464,7 @@ __device__ inline void store_booleans(const Batch &batch, u32 number, u32 first,
       if (k < __popc(rows.valid) && index < state.present) own[k] = values[index / 8] >> (index % 8) & 1;
     }
     spread(own, rows.valid);
-    u32 four = (own[0] | own[1] << 1 | own[2] << 2 | own[3] << 3) & rows.asked;
+    u32 four = (own[0] | own[1] << 1 | own[2] << 2 | own[3] << 3) & rows.written;
     store_bits((u32 *)column.values, (i64)page.first_row - page.skip + row, four);
   }
 }

@@ -126,9 +126,9 @@ extern "C" __global__ void sentences_count(const View *views, u32 what, const u8
   }
 }
 
-// Where hits are written: those from number `first` on for which there is `room`.
+// Where hits are written: those from number `first` on up to `capacity`.
 struct Written {
-  u64 first, room;
+  u64 first, capacity;
   u32 row;
   u64 next, open;  // the next hit's number, and that of the first hit of the sentence
   u32 *rows, *words, *says;
@@ -137,14 +137,14 @@ struct Written {
 #pragma unroll 1
     for (u32 left = slot.says; left != 0; left &= left - 1, next++) {
       u64 at = next - first;
-      if (at >= room) continue;
+      if (at >= capacity) continue;
       rows[at] = row;
       words[at] = slot.word;
       says[at] = __ffs(left) - 1;
     }
   }
   __device__ void part(const u8 *text, u32 bytes) {
-    if (next - first < room) rows[next - first] = row;
+    if (next - first < capacity) rows[next - first] = row;
     next++;
     sentence(text, bytes);
   }
@@ -162,21 +162,21 @@ struct Written {
     Wide view = {low, bytes <= 12 ? high : (u64)text};
 #pragma unroll 1
     for (; open != next; open++)
-      if (open - first < room) sentences[open - first] = view;
+      if (open - first < capacity) sentences[open - first] = view;
   }
 };
 
 // Of each hit its row, its sentence as a view, the number of its word and what it says; of a part its row and itself. `ends` are the
 // running sums of the counts.
 extern "C" __global__ void sentences_write(const View *views, u32 what, const u8 *lexicon, u32 slots, u32 rule,
-                                           const u64 *ends, u64 first, u64 room, u32 *hit_rows, Wide *sentences, u32 *words, u32 *says,
+                                           const u64 *ends, u64 first, u64 capacity, u32 *hit_rows, Wide *sentences, u32 *words, u32 *says,
                                            u64 count, const u64 *on_device) {
   u64 rows = row_count(count, on_device), stride = (u64)gridDim.x * blockDim.x;
 #pragma unroll 1
   for (u64 row = (u64)blockIdx.x * blockDim.x + threadIdx.x; row < rows; row += stride) {
     u64 start = row == 0 ? 0 : ends[row - 1], end = ends[row];
-    if (start == end || end <= first || start >= first + room) continue;
-    Written written = {first, room, (u32)row, start, start, hit_rows, words, says, sentences};
+    if (start == end || end <= first || start >= first + capacity) continue;
+    Written written = {first, capacity, (u32)row, start, start, hit_rows, words, says, sentences};
     read(views + row, what, lexicon, slots, rule, written);
   }
 }

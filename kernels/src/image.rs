@@ -29,7 +29,7 @@ macro_rules! images {
 
 /// Every image, by name.
 pub const IMAGES: &[Image] = images! {
-    "bayes" "clicks" "distinct" "join" "joined" "learn" "lists" "math" "pairs" "parquet_decompress" "parquet_facts" "parquet_prepare" "parquet_texts" "parquet_values" "percentile" "radix" "reduce" "scan" "sentences" "sort" "store" "text" "top" "window"
+    "bayes" "bivariate" "clicks" "concat" "distinct" "join" "learn" "lists" "math" "parquet_decompress" "parquet_facts" "parquet_prepare" "parquet_texts" "parquet_values" "percentile" "radix" "reduce" "scan" "sentences" "sort" "store" "text" "top" "window"
 };
 
 /// Options of the compiler, in addition to [`DEFINES`].

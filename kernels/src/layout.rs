@@ -200,7 +200,7 @@ impl StateLayout {
     }
 
     /// Number of groups that fit. Before each launch over `n` rows, a hash table must have room for `n` more groups.
-    pub fn room(&self) -> u64 {
+    pub fn max_groups(&self) -> u64 {
         match self.regime {
             Regime::Hash => self.records as u64 / tune::HASH_SLOTS_PER_GROUP,
             _ => u64::MAX,
@@ -245,7 +245,7 @@ mod tests {
     fn a_hash_table_has_room_for_what_was_asked() {
         for groups in [0, 1, 512, 513, 1 << 20] {
             let layout = StateLayout::hash(groups, 40);
-            assert!(layout.room() >= groups && layout.records.is_power_of_two(), "{layout:?}");
+            assert!(layout.max_groups() >= groups && layout.records.is_power_of_two(), "{layout:?}");
             assert_eq!(layout.bytes as u64, abi::CONTROL_BYTES + 40 * layout.records as u64);
         }
     }

@@ -52,7 +52,7 @@ pub struct Automata {
 /// # Errors
 /// A sentence with the reason.
 pub fn automata(pattern: &str, places: bool) -> Result<Automata, String> {
-    let made = |error: thompson::BuildError| match error.size_limit() {
+    let refused = |error: thompson::BuildError| match error.size_limit() {
         Some(_) => "it is too large".to_string(),
         // The last line holds the message; the lines before it show the position.
         None => {
@@ -61,7 +61,8 @@ pub fn automata(pattern: &str, places: bool) -> Result<Automata, String> {
         }
     };
     let config = thompson::Config::new().nfa_size_limit(Some(MOST_NFA_BYTES));
-    let compile = |config: thompson::Config| thompson::Compiler::new().configure(config).build(pattern).map_err(made);
+    let compile =
+        |config: thompson::Config| thompson::Compiler::new().configure(config).build(pattern).map_err(refused);
     let forward = compile(config.clone())?;
     let (mut bytes, mut quits) = table(&forward, MatchKind::LeftmostFirst, StartKind::Unanchored)?;
     if places {

@@ -193,12 +193,12 @@ pub fn count(images: &Images, texts: Texts<'_>, counts: &DeviceView, on: &Stream
     Ok(())
 }
 
-/// Writes the hits from number `first` on, at most `room` of them.
+/// Writes the hits from number `first` on, at most `capacity` of them.
 ///
 /// | name        | length                                | unit                                            |
 /// |-------------|---------------------------------------|-------------------------------------------------|
 /// | `expansion` | [`scan::expansion_bytes`]`(rows)`     | running sums of the counts                      |
-/// | `hits`      | at least `room` each                  | columns                                         |
+/// | `hits`      | at least `capacity` each                  | columns                                         |
 ///
 /// # Errors
 /// [`KernelError::Shape`] if a length does not fit.
@@ -207,7 +207,7 @@ pub fn write(
     texts: Texts<'_>,
     expansion: &DeviceView,
     first: u64,
-    room: u64,
+    capacity: u64,
     hits: &Hits,
     on: &Stream,
 ) -> Result<()> {
@@ -219,11 +219,11 @@ pub fn write(
         ("words", &hits.words, 4),
         ("says", &hits.says, 4),
     ] {
-        expect_bytes("sentences_write", what, column, room * width)?;
+        expect_bytes("sentences_write", what, column, capacity * width)?;
     }
     let ends = expansion.view(abi::CONTROL_BYTES as usize..scan::expansion_bytes(bound) as usize)?;
     let kernel = images.kernel("sentences", "sentences_write")?;
-    let launch = texts.launch(&kernel, images)?.read(&ends).value(first).value(room);
+    let launch = texts.launch(&kernel, images)?.read(&ends).value(first).value(capacity);
     let launch = launch.write(&hits.rows).write(&hits.sentences).write(&hits.words).write(&hits.says);
     Rows::try_from(texts.rows)?.put(launch).submit(on)?;
     Ok(())

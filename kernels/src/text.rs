@@ -133,14 +133,14 @@ const ROUNDED_BYTES: u64 = 8;
 /// multiplied by `times` after an arena was too small
 /// ([`ErrorCode::ArenaFull`](crate::codegen::ir::ErrorCode::ArenaFull)). 0 if it creates no texts.
 pub fn arena_bytes(spec: &PipelineSpec, input: &Input<'_>, times: u64) -> u64 {
-    let made = spec.graph.made_texts(&spec.roots());
-    if made.is_empty() {
+    let texts = spec.graph.new_texts(&spec.roots());
+    if texts.is_empty() {
         return 0;
     }
     let rows = input.extents.iter().fold(0, |rows: u64, extent| rows + extent.rows.upper_bound());
     let mut sizes = Sizes { spec, input, rows, known: HashMap::new() };
     let rounding = rows * ROUNDED_BYTES;
-    let all = made.iter().fold(0, |all: u64, node| all.saturating_add(sizes.of(*node)).saturating_add(rounding));
+    let all = texts.iter().fold(0, |all: u64, node| all.saturating_add(sizes.of(*node)).saturating_add(rounding));
     // Larger than any device's memory: the allocation reports it.
     all.saturating_mul(times).min(1 << 46).next_multiple_of(256) + ARENA_HEAD_BYTES
 }

@@ -117,12 +117,12 @@ const LAUNCHED_BY: &[(&[&str], &[&str], &str)] = &[
         "SELECT id, median(CAST(k AS DOUBLE)) OVER (ORDER BY id ROWS 2 PRECEDING) AS m FROM t ORDER BY id",
     ),
     (
-        &["pairs_leaves", "pairs_nodes", "pairs_fold"],
+        &["bivariate_leaves", "bivariate_nodes", "bivariate_fold"],
         &[],
         "SELECT id, covar_pop(k, id) OVER (ORDER BY id) AS c FROM t ORDER BY id",
     ),
     (
-        &["joined_parts"],
+        &["concat_parts"],
         &[],
         "SELECT id, string_agg(s, '-') OVER (PARTITION BY k ORDER BY id) AS j FROM t WHERE id < 300 ORDER BY id",
     ),

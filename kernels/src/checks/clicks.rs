@@ -37,8 +37,8 @@ fn columns(
     same("a number of rows within its bound", found <= rows, true)?;
     let mut columns = Vec::with_capacity(number);
     for column in &layout.columns {
-        let home = rig.download(&output.view(column.values.start..column.values.start + 4 * found)?)?;
-        columns.push(home.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect());
+        let bytes = rig.download(&output.view(column.values.start..column.values.start + 4 * found)?)?;
+        columns.push(bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect());
     }
     Ok(columns)
 }

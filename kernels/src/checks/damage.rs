@@ -50,7 +50,7 @@ struct Sound {
 
 impl Sound {
     /// Bytes of its rows in the output.
-    fn room(&self) -> usize {
+    fn output_bytes(&self) -> usize {
         let texts = if self.stored == Physical::Text { 16 * ROWS } else { 0 };
         (self.stored.value_bytes(ROWS as u64) as usize + texts).next_multiple_of(GAP)
     }
@@ -168,41 +168,57 @@ fn damage(page: &mut PageInput, bytes: &mut [u8], random: &mut Random) {
     }
 }
 
-/// Decodes `batches` of `pages`; one in four pages is sound.
-fn survive(device: &Device, pages: u64, batches: u64) -> Result<(), CheckError> {
-    let rig = Rig::new(device)?;
-    let kinds = sound_pages();
-    let rooms: Vec<usize> = kinds.iter().map(Sound::room).collect();
-    let bits = (ROWS.div_ceil(32) * 4).next_multiple_of(GAP);
-    let kind = |number: u64| (number / SOUND) as usize % kinds.len();
-    let table = rig.upload(&(0..90).collect::<Vec<u8>>())?;
-    let offsets = rig.upload(&(0..=90_u32).flat_map(|entry| (entry * 4).to_le_bytes()).collect::<Vec<_>>())?;
-    let words = rig.upload(&b"mill".repeat(90))?;
-    let dictionaries = [
-        Dictionary::Table { values: table.as_view().clone(), entries: 90 },
-        Dictionary::Texts { offsets: offsets.as_view().clone(), bytes: words.as_view().clone() },
-    ];
-    // Destination of each page's rows and bits, with an untouched gap before each.
-    let (mut places, mut end) = (Vec::new(), 0);
-    for number in 0..pages {
-        let values = end + GAP;
-        let validity = values + rooms[kind(number)] + GAP;
-        end = validity + bits;
-        places.push((values, validity));
-    }
-    end += GAP;
-    let mut empty = vec![UNTOUCHED; end];
-    for (number, (values, validity)) in places.iter().enumerate() {
-        empty[*values..values + rooms[kind(number as u64)]].fill(0);
-        empty[*validity..validity + bits].fill(0);
-    }
-    let mut random = Random(0x5eed);
-    let mut expected: Vec<Option<(Vec<u8>, Vec<u8>)>> = vec![None; kinds.len()];
-    for _ in 0..batches {
-        let (mut staging, mut inputs, mut columns) = (Vec::new(), Vec::new(), Vec::new());
-        let output: DeviceBuffer = rig.upload(&empty)?;
+/// Pages of a batch, and where their rows and validity go.
+struct Batch {
+    kinds: Vec<Sound>,
+    /// Bytes of each kind's rows, and of every page's validity.
+    sizes: Vec<usize>,
+    bits: usize,
+    /// Offsets of each page's rows and validity, with an untouched gap before each.
+    places: Vec<(usize, usize)>,
+    /// Bytes of the output, which ends in a gap.
+    end: usize,
+}
+
+impl Batch {
+    fn new(pages: u64) -> Batch {
+        let kinds = sound_pages();
+        let sizes: Vec<usize> = kinds.iter().map(Sound::output_bytes).collect();
+        let bits = (ROWS.div_ceil(32) * 4).next_multiple_of(GAP);
+        let mut batch = Batch { kinds, sizes, bits, places: vec![], end: 0 };
         for number in 0..pages {
-            let sound = &kinds[kind(number)];
+            let values = batch.end + GAP;
+            let validity = values + batch.sizes[batch.kind(number)] + GAP;
+            batch.end = validity + bits;
+            batch.places.push((values, validity));
+        }
+        batch.end += GAP;
+        batch
+    }
+
+    fn kind(&self, number: u64) -> usize {
+        (number / SOUND) as usize % self.kinds.len()
+    }
+
+    /// The output before a launch: zeros, and gaps.
+    fn empty(&self) -> Vec<u8> {
+        let mut empty = vec![UNTOUCHED; self.end];
+        for (number, (values, validity)) in self.places.iter().enumerate() {
+            empty[*values..values + self.sizes[self.kind(number as u64)]].fill(0);
+            empty[*validity..validity + self.bits].fill(0);
+        }
+        empty
+    }
+
+    /// The pages, most of them damaged, their bytes, and a column of `output` for each.
+    fn pages(
+        &self,
+        output: &DeviceBuffer,
+        random: &mut Random,
+    ) -> Result<(Vec<PageInput>, Vec<u8>, Vec<ColumnOutput>), CheckError> {
+        let (mut staging, mut inputs, mut columns) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, &(values, validity)) in (0..).zip(&self.places) {
+            let sound = &self.kinds[self.kind(number)];
             let start = staging.len();
             staging.extend(&sound.bytes);
             let dictionary =
@@ -223,14 +239,13 @@ fn survive(device: &Device, pages: u64, batches: u64) -> Result<(), CheckError> 
                 blocks: vec![],
             };
             if !number.is_multiple_of(SOUND) {
-                damage(&mut page, &mut staging[start..], &mut random);
+                damage(&mut page, &mut staging[start..], random);
             }
             inputs.push(page);
-            let (values, validity) = places[number as usize];
             columns.push(ColumnOutput {
                 source: sound.source,
                 stored: sound.stored,
-                values: output.view(values..values + rooms[kind(number)])?,
+                values: output.view(values..values + self.sizes[self.kind(number)])?,
                 validity: Some(output.view(validity..validity + ROWS.div_ceil(32) * 4)?),
                 base: 0,
                 range: None,
@@ -240,6 +255,51 @@ fn survive(device: &Device, pages: u64, batches: u64) -> Result<(), CheckError> 
             });
         }
         staging.extend([0; 16]);
+        Ok((inputs, staging, columns))
+    }
+
+    /// Gaps must be untouched, and all sound pages of a kind must have the rows and validity of its first, `expected`.
+    fn check(&self, found: &[u8], expected: &mut [Option<(Vec<u8>, Vec<u8>)>]) -> Result<(), CheckError> {
+        for (number, (values, validity)) in self.places.iter().enumerate() {
+            let of = self.kind(number as u64);
+            let gap = |at: usize| found[at - GAP..at].iter().all(|byte| *byte == UNTOUCHED);
+            if !gap(*values) || !gap(*validity) {
+                return Err(CheckError::Refused(format!("page {number} wrote where no rows are")));
+            }
+            if !(number as u64).is_multiple_of(SOUND) {
+                continue;
+            }
+            let rows = found[*values..values + self.sizes[of]].to_vec();
+            let valid = found[*validity..validity + self.bits].to_vec();
+            match &expected[of] {
+                None => expected[of] = Some((rows, valid)),
+                Some((first, first_valid)) => {
+                    same(&format!("the rows of sound page {number}"), &rows, first)?;
+                    same(&format!("the validity of sound page {number}"), &valid, first_valid)?;
+                }
+            }
+        }
+        same("the last gap", found[self.end - GAP..].iter().all(|byte| *byte == UNTOUCHED), true)
+    }
+}
+
+/// Decodes `batches` of `pages`; one in four pages is sound.
+fn survive(device: &Device, pages: u64, batches: u64) -> Result<(), CheckError> {
+    let rig = Rig::new(device)?;
+    let batch = Batch::new(pages);
+    let table = rig.upload(&(0..90).collect::<Vec<u8>>())?;
+    let offsets = rig.upload(&(0..=90_u32).flat_map(|entry| (entry * 4).to_le_bytes()).collect::<Vec<_>>())?;
+    let words = rig.upload(&b"mill".repeat(90))?;
+    let dictionaries = [
+        Dictionary::Table { values: table.as_view().clone(), entries: 90 },
+        Dictionary::Texts { offsets: offsets.as_view().clone(), bytes: words.as_view().clone() },
+    ];
+    let empty = batch.empty();
+    let mut random = Random(0x5eed);
+    let mut expected = vec![None; batch.kinds.len()];
+    for _ in 0..batches {
+        let output: DeviceBuffer = rig.upload(&empty)?;
+        let (inputs, staging, columns) = batch.pages(&output, &mut random)?;
         let plan = Plan::of(&inputs, &columns, &dictionaries)?;
         let (descriptors, staging) = (rig.upload(plan.descriptors())?, rig.upload(&staging)?);
         let (scratch, results) =
@@ -250,30 +310,17 @@ fn survive(device: &Device, pages: u64, batches: u64) -> Result<(), CheckError> 
         let sound_error = outcome.errors.iter().find(|error| u64::from(error.page).is_multiple_of(SOUND));
         same("a sound page's error", sound_error, None)?;
         let damaged = pages - pages.div_ceil(SOUND);
-        let most_are_told = outcome.errors.len() as u64 > damaged / 4;
-        same(&format!("many errors: {} of {damaged} damaged pages", outcome.errors.len()), most_are_told, true)?;
-        for (number, (values, validity)) in places.iter().enumerate() {
-            let of = kind(number as u64);
-            let gap = |at: usize| found[at - GAP..at].iter().all(|byte| *byte == UNTOUCHED);
-            if !gap(*values) || !gap(*validity) {
-                return Err(CheckError::Refused(format!("page {number} wrote where no rows are")));
-            }
-            if !(number as u64).is_multiple_of(SOUND) {
-                continue;
-            }
-            let rows = found[*values..values + rooms[of]].to_vec();
-            let valid = found[*validity..validity + bits].to_vec();
-            match &expected[of] {
-                None => expected[of] = Some((rows, valid)),
-                Some((first, first_valid)) => {
-                    same(&format!("the rows of sound page {number}"), &rows, first)?;
-                    same(&format!("the validity of sound page {number}"), &valid, first_valid)?;
-                }
-            }
-        }
-        same("the last gap", found[end - GAP..].iter().all(|byte| *byte == UNTOUCHED), true)?;
+        let many = outcome.errors.len() as u64 > damaged / 4;
+        same(&format!("many errors: {} of {damaged} damaged pages", outcome.errors.len()), many, true)?;
+        batch.check(&found, &mut expected)?;
     }
-    // Sound pages must not only agree with one another: integers with levels must equal the encoded values.
+    check_integers(expected[0].as_ref())?;
+    drop((dictionaries, table, offsets, words));
+    rig.base.finish()
+}
+
+/// Sound pages must not only agree with one another: integers with levels must equal the encoded values.
+fn check_integers(found: Option<&(Vec<u8>, Vec<u8>)>) -> Result<(), CheckError> {
     let valid: Vec<bool> = (0..ROWS).map(|row| row % 7 != 3).collect();
     let mut next = 0_u64;
     let numbers = valid.iter().flat_map(|valid| {
@@ -282,9 +329,7 @@ fn survive(device: &Device, pages: u64, batches: u64) -> Result<(), CheckError> 
         (if *valid { code as i64 * 1_000_003 } else { 0 }).to_le_bytes()
     });
     let numbers: Vec<u8> = numbers.collect();
-    let (rows, bits) = expected[0].as_ref().map_or((&[][..], &[][..]), |(rows, bits)| (&rows[..ROWS * 8], &bits[..]));
+    let (rows, bits) = found.map_or((&[][..], &[][..]), |(rows, bits)| (&rows[..ROWS * 8], &bits[..]));
     same("integers of sound pages", rows, &numbers[..])?;
-    same("their validity", &bits[..ROWS.div_ceil(32) * 4], &packed(&valid)[..])?;
-    drop((dictionaries, table, offsets, words));
-    rig.base.finish()
+    same("their validity", &bits[..ROWS.div_ceil(32) * 4], &packed(&valid)[..])
 }

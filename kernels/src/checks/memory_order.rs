@@ -26,7 +26,7 @@ use crate::{Launch, LaunchConfig};
 const THREADS: u32 = 128;
 const ROUNDS: u32 = 32;
 /// Polls of a flag per reader.
-const LOOKS: u32 = 16;
+const POLLS: u32 = 16;
 
 /// Block pairs per launch, and number of launches.
 struct Size {
@@ -156,7 +156,7 @@ fn stale_messages(device: &Device, how: Flag, launches: u32) -> Result<u32, Chec
     let read = |f: &mut FunctionBuilder, [data, flags, wrong]: [Reg; 3], at: Reg| {
         let (data, flag) = (f.element(data, at, 4), f.element(flags, at, 4));
         let seen = f.copy(Type::U32, 0u32);
-        let looks = f.copy(Type::U32, 0u32);
+        let polls = f.copy(Type::U32, 0u32);
         f.loop_(|f| {
             let word = match how {
                 Flag::ByAtomics => {
@@ -168,9 +168,9 @@ fn stale_messages(device: &Device, how: Flag, launches: u32) -> Result<u32, Chec
             f.assign(seen, word);
             let found = f.setp(Compare::Ne, seen, 0u32);
             f.break_if(found);
-            let more = f.add(looks, 1u32);
-            f.assign(looks, more);
-            let enough = f.setp(Compare::Ge, looks, LOOKS);
+            let more = f.add(polls, 1u32);
+            f.assign(polls, more);
+            let enough = f.setp(Compare::Ge, polls, POLLS);
             f.break_if(enough);
         });
         let found = f.setp(Compare::Ne, seen, 0u32);
@@ -335,8 +335,8 @@ fn look_back_kernel() -> FunctionBuilder {
         let after = f.add(prefix, sum);
         let word = f.or(after, PREFIX);
         f.store_with("st.relaxed.gpu.global", Type::U64, own_status, word);
-        let home = f.element(prefixes, ticket, 8);
-        f.store(Space::Global, Type::U64, home, prefix);
+        let address = f.element(prefixes, ticket, 8);
+        f.store(Space::Global, Type::U64, address, prefix);
     });
     f.tidy();
     f

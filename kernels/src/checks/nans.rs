@@ -42,8 +42,8 @@ const F64: [u64; 10] = [
 ];
 
 /// The NaN that x86 makes from numbers.
-const MADE_F32: u32 = 0xffc0_0000;
-const MADE_F64: u64 = 0xfff8_0000_0000_0000;
+const DEFAULT_F32: u32 = 0xffc0_0000;
+const DEFAULT_F64: u64 = 0xfff8_0000_0000_0000;
 
 /// An instruction of two floats, and its expected result. NaN means any NaN.
 struct Operation<T> {
@@ -190,13 +190,13 @@ fn conversions(rig: &Rig) -> Result<(), CheckError> {
     Ok(())
 }
 
-/// Expected result for `a` and `b`, given the result `number` for numbers: the NaN operand, or the NaN that is made.
+/// Expected result for `a` and `b`, given the result `number` for numbers: the NaN operand, or else the default NaN.
 macro_rules! expected {
-    ($a:expr, $b:expr, $number:expr, $made:expr) => {
+    ($a:expr, $b:expr, $number:expr, $default:expr) => {
         match ($a.is_nan(), $b.is_nan()) {
             (true, _) => $a.to_bits(),
             (_, true) => $b.to_bits(),
-            _ if $number.is_nan() => $made,
+            _ if $number.is_nan() => $default,
             _ => $number.to_bits(),
         }
     };
@@ -209,8 +209,8 @@ pub(super) fn made_nans(device: &Device) -> Result<(), CheckError> {
     let actual = computed(device, Repr::F64, &bytes(&wide))?;
     for ((a, b), actual) in wide.iter().zip(actual) {
         let (x, y) = (f64::from_bits(*a), f64::from_bits(*b));
-        let both = [x + y, x - y, x * y, x / y].map(|number| expected!(x, y, number, MADE_F64));
-        let root = expected!(x, 0.0_f64, x.sqrt(), MADE_F64);
+        let both = [x + y, x - y, x * y, x / y].map(|number| expected!(x, y, number, DEFAULT_F64));
+        let root = expected!(x, 0.0_f64, x.sqrt(), DEFAULT_F64);
         let half = if x.is_nan() { (*a >> 32) as u32 & 0x8000_0000 | 0x7fc0_0000 } else { (x as f32).to_bits() };
         let expected = both.into_iter().chain([root, i64::from(half as i32) as u64]).collect::<Vec<_>>();
         same(&format!("+ - * / sqrt and REAL of the doubles {a:#x} and {b:#x}"), actual, expected)?;
@@ -218,8 +218,8 @@ pub(super) fn made_nans(device: &Device) -> Result<(), CheckError> {
     let actual = computed(device, Repr::F32, &bytes(&narrow))?;
     for ((a, b), actual) in narrow.iter().zip(actual) {
         let (x, y) = (f32::from_bits(*a), f32::from_bits(*b));
-        let both = [x + y, x - y, x * y, x / y].map(|number| expected!(x, y, number, MADE_F32));
-        let root = expected!(x, 0.0_f32, x.sqrt(), MADE_F32);
+        let both = [x + y, x - y, x * y, x / y].map(|number| expected!(x, y, number, DEFAULT_F32));
+        let root = expected!(x, 0.0_f32, x.sqrt(), DEFAULT_F32);
         let double = if x.is_nan() { u64::from(*a & 0x8000_0000) << 32 | 0x7ff8 << 48 } else { f64::from(x).to_bits() };
         let narrow = both.into_iter().chain([root]).map(|bits| i64::from(bits as i32) as u64);
         let expected = narrow.chain([double]).collect::<Vec<_>>();

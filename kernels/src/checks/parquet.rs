@@ -58,12 +58,12 @@ pub(super) fn hybrid(codes: &[u32], width: u32) -> Vec<u8> {
     out
 }
 
-struct Made {
+struct File {
     staging: Vec<u8>,
     pages: Vec<PageInput>,
 }
 
-impl Made {
+impl File {
     fn page(&mut self, column: u32, encoding: Encoding, codec: Codec, valid: &[bool], values: &[u8]) {
         let levels = hybrid(&valid.iter().map(|valid| u32::from(*valid)).collect::<Vec<_>>(), 1);
         let raw = [&(levels.len() as u32).to_le_bytes(), &levels[..], values].concat();
@@ -98,22 +98,22 @@ pub(super) fn pages_become_columns(device: &Device) -> Result<(), CheckError> {
         let texts: Vec<String> = codes.iter().map(|code| "mill pond ".repeat(*code as usize % 5)).collect();
         let plain: Vec<u8> =
             texts.iter().flat_map(|text| [&(text.len() as u32).to_le_bytes(), text.as_bytes()].concat()).collect();
-        let mut made = Made { staging: vec![], pages: vec![] };
+        let mut file = File { staging: vec![], pages: vec![] };
         for codec in [Codec::Stored, Codec::Snappy] {
-            let first = made.pages.len() as u32;
-            made.page(first, Encoding::Plain, codec, &valid, &numbers);
-            made.page(first + 1, Encoding::Dictionary, codec, &valid, &[vec![7], hybrid(&codes, 7)].concat());
-            made.page(first + 2, Encoding::Plain, codec, &valid, &plain);
+            let first = file.pages.len() as u32;
+            file.page(first, Encoding::Plain, codec, &valid, &numbers);
+            file.page(first + 1, Encoding::Dictionary, codec, &valid, &[vec![7], hybrid(&codes, 7)].concat());
+            file.page(first + 2, Encoding::Plain, codec, &valid, &plain);
         }
         // A page that is truncated.
-        made.page(6, Encoding::Plain, Codec::Snappy, &valid, &numbers);
-        let cut = made.pages[6].bytes.end - 1;
-        made.pages[6].bytes.end = cut;
-        made.staging.extend([0; 16]);
+        file.page(6, Encoding::Plain, Codec::Snappy, &valid, &numbers);
+        let cut = file.pages[6].bytes.end - 1;
+        file.pages[6].bytes.end = cut;
+        file.staging.extend([0; 16]);
 
         let bits = rows.div_ceil(32) * 4;
         let mut columns = Vec::new();
-        for number in 0..made.pages.len() {
+        for number in 0..file.pages.len() {
             let text = number % 3 == 2;
             let (source, stored) = if text { (Source::Text, Physical::Text) } else { (Source::Int64, Physical::U8) };
             let bytes = stored.value_bytes(rows as u64) as usize + if text { plain.len() - 4 * present } else { 0 };
@@ -131,8 +131,8 @@ pub(super) fn pages_become_columns(device: &Device) -> Result<(), CheckError> {
         }
         let table: Vec<u8> = (0..90).collect();
         let dictionaries = [Dictionary::Table { values: view(rig.upload(&table)?), entries: 90 }];
-        let plan = Plan::of(&made.pages, &columns, &dictionaries)?;
-        let (descriptors, staging) = (rig.upload(plan.descriptors())?, rig.upload(&made.staging)?);
+        let plan = Plan::of(&file.pages, &columns, &dictionaries)?;
+        let (descriptors, staging) = (rig.upload(plan.descriptors())?, rig.upload(&file.staging)?);
         let (scratch, results) =
             (rig.output(plan.scratch_bytes() as usize)?, rig.output(plan.result_bytes() as usize)?);
         parquet::decode(&rig.images, &plan, &descriptors, &staging, &scratch, &results, rig.stream())?;

@@ -166,7 +166,7 @@ pub(super) fn texts_are_made_and_grouped(device: &Device) -> Result<(), CheckErr
     let spec = |sink: SinkSpec| over_texts(&graph, 4, sink);
     let making = cache.pipeline(&spec(SinkSpec::Materialise { outputs: vec![twice] }))?;
     let grouping = cache.pipeline(&spec(SinkSpec::Aggregate(aggregate)))?;
-    let room = |spec: &PipelineSpec, input: &Input<'_>| -> Result<DeviceBuffer, CheckError> {
+    let new_arena = |spec: &PipelineSpec, input: &Input<'_>| -> Result<DeviceBuffer, CheckError> {
         let bytes = text::arena_bytes(spec, input, 4) as usize;
         Ok(DeviceBuffer::zeroed(bytes, rig.stream(), &rig.base.pool)?)
     };
@@ -182,20 +182,21 @@ pub(super) fn texts_are_made_and_grouped(device: &Device) -> Result<(), CheckErr
 
         let layout = making.output_layout(&extents);
         let output = rig.output(layout.bytes)?;
-        let arena = room(&making.compiled().spec, &input)?;
+        let arena = new_arena(&making.compiled().spec, &input)?;
         making.materialise(Input { arena: Some(arena.as_view()), ..input }, output.as_view(), &layout, rig.stream())?;
         let mut reached: Vec<DeviceView> = lookups.iter().map(|table| table.values.clone()).collect();
         reached.extend([&values, &arena, &output].map(|buffer| buffer.as_view().clone()));
         let matched = |text: &String| text.replace("mill", "wée");
-        let made = texts.iter().map(|text| text.as_ref().map(|text| format!("{}wée{}", becomes(text), matched(text))));
-        same(&format!("texts made of {rows}"), packed_texts(&rig, &output, &layout, 0, &reached)?, made.collect())?;
+        let expected =
+            texts.iter().map(|text| text.as_ref().map(|text| format!("{}wée{}", becomes(text), matched(text))));
+        same(&format!("texts made of {rows}"), packed_texts(&rig, &output, &layout, 0, &reached)?, expected.collect())?;
 
         // Two launches into one table: the second finds the keys of the first.
         let state_layout = grouping.state_layout(2 * rows as u64)?;
         let state = DeviceBuffer::zeroed(state_layout.bytes, rig.stream(), &rig.base.pool)?;
         let mut expected: BTreeMap<Option<String>, u64> = BTreeMap::new();
         for _ in 0..2 {
-            let arena = room(&grouping.compiled().spec, &input)?;
+            let arena = new_arena(&grouping.compiled().spec, &input)?;
             let input = Input { texts: &reached, arena: Some(arena.as_view()), ..input };
             grouping.accumulate(input, state.as_view(), &state_layout, rig.stream())?;
             reached.push(arena.as_view().clone());

@@ -534,7 +534,7 @@ impl PipelineSpec {
 
     /// True if a launch needs an arena for texts.
     pub fn makes_texts(&self) -> bool {
-        !self.graph.made_texts(&self.roots()).is_empty()
+        !self.graph.new_texts(&self.roots()).is_empty()
     }
 
     /// Types of the output columns: outputs, or keys and accumulators.

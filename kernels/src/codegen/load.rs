@@ -47,6 +47,14 @@ pub(crate) fn stored_type(physical: Physical) -> Type {
     }
 }
 
+/// Bits of a float, with -0.0 replaced by 0.0.
+pub(crate) fn canonical(f: &mut FunctionBuilder, value: Reg, bits: Type) -> Reg {
+    let own = f.reinterpret(bits, value);
+    let is_zero =
+        if bits == Type::U64 { f.setp(Compare::Eq, value, 0.0f64) } else { f.setp(Compare::Eq, value, 0.0f32) };
+    f.select(is_zero, 0u64, own).view(bits)
+}
+
 /// A predicate as 1 or 0 (U32).
 pub(crate) fn truth_bit(f: &mut FunctionBuilder, truth: Reg) -> Reg {
     let one = f.copy(Type::U32, 1u32);

@@ -3,12 +3,11 @@
 //!   PipelineSpec (ir) ──► pipeline: tile loop ─ load ─ filters ─ sink ──► PTX text + metadata
 //!                                         └── expr: one node → registers of its `Lane`, plus a validity predicate
 
-mod ahead;
+pub(crate) mod aggregate;
 mod decimal;
 pub mod expr;
 pub mod function;
 pub mod graph;
-mod infer;
 pub mod ir;
 pub(crate) mod join;
 pub(crate) mod load;
@@ -16,8 +15,7 @@ mod number;
 pub mod params;
 pub mod pipeline;
 mod prune;
-pub(crate) mod sink;
-pub(crate) mod slots;
+pub(crate) mod rows;
 pub(crate) mod text;
 pub mod text_function;
 mod time;

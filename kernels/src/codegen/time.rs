@@ -10,7 +10,7 @@
 //! After    arrow-cast `mod.rs`, arrow-array `types.rs`, datafusion-functions `datetime/*.rs`.
 
 use super::graph::*;
-use super::infer::{calendar, per_day};
+use super::graph::{calendar, per_day};
 
 /// A literal interval, with its parts in parameters: months (`I32`), and ticks of the date's or timestamp's unit in two
 /// parts (days and the rest), in the representation of the operand.

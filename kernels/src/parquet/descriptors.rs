@@ -40,7 +40,7 @@ structures! {
         values: u64,
         validity: u64,
         bytes: u64,
-        room: u64,
+        capacity: u64,
         base: i64,
         low: i64,
         high: i64,
@@ -59,7 +59,7 @@ structures! {
         bytes: u64,
         entries: u32,
         width: u32,
-        room: u64,
+        capacity: u64,
     }
     Page: 96 {
         source: u64,

@@ -31,6 +31,12 @@ pub struct Plan {
     pub(super) staging_bytes: u64,
     pub(super) scratch_bytes: u64,
     pub(super) facts: Vec<bool>,
+    pub(super) lists: Lists,
+}
+
+/// Work lists of the kernels.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lists {
     pub(super) snappy: List,
     pub(super) lz4: List,
     pub(super) deltas: List,
@@ -50,7 +56,7 @@ impl Plan {
     /// [`KernelError::Shape`](crate::KernelError::Shape) for a page that does not fit its column, or with an encoding
     /// that no kernel decodes.
     pub fn of(pages: &[PageInput], columns: &[ColumnOutput], dictionaries: &[Dictionary]) -> Result<Plan> {
-        let mut scratch = Room { end: (pages.len() as u64 * STATE_BYTES).next_multiple_of(256) };
+        let mut scratch = Ranges { end: (pages.len() as u64 * STATE_BYTES).next_multiple_of(256) };
         let mut staging_bytes = 0;
         let mut described = Vec::with_capacity(pages.len());
         for (number, page) in pages.iter().enumerate() {
@@ -75,67 +81,7 @@ impl Plan {
         dictionaries.iter().for_each(|dictionary| dictionary.described().put(&mut bytes.0));
         let pages_at = bytes.part();
         described.iter().for_each(|page| page.put(&mut bytes.0));
-
-        // Pages of texts, ordered by column and row.
-        let is_text = |page: &PageInput| columns[page.column as usize].stored == Physical::Text;
-        let mut in_order: Vec<u32> = (0..pages.len() as u32).filter(|page| is_text(&pages[*page as usize])).collect();
-        in_order.sort_by_key(|page| (pages[*page as usize].column, pages[*page as usize].first_row));
-        for of_column in in_order.chunk_by(|a, b| pages[*a as usize].column == pages[*b as usize].column) {
-            let column = &mut described_columns[pages[of_column[0] as usize].column as usize];
-            let list = bytes.words(of_column.iter().copied());
-            (column.pages, column.pages_at) = (list.len, list.at);
-        }
-        let text_columns = (0..columns.len() as u32).filter(|column| described_columns[*column as usize].pages > 0);
-        let text_columns = bytes.words(text_columns);
-
-        // Largest first: the pages that start last are short.
-        let mut largest: Vec<u32> = (0..pages.len() as u32).collect();
-        largest
-            .sort_by_key(|page| std::cmp::Reverse(pages[*page as usize].bytes.end - pages[*page as usize].bytes.start));
-        let mut list = |wanted: &dyn Fn(&PageInput) -> bool| {
-            bytes.words(largest.iter().copied().filter(|page| wanted(&pages[*page as usize])))
-        };
-        let deltas = list(&|page| matches!(page.encoding, Encoding::DeltaBinary | Encoding::DeltaLength));
-        let texts = list(&is_text);
-
-        let mut pieces = |codec: Codec| {
-            let of = |page: &u32| pages[*page as usize].pieces(*page);
-            let with = |page: &&u32| pages[**page as usize].codec == codec;
-            let mut all: Vec<raw::Piece> = largest.iter().filter(with).flat_map(of).collect();
-            all.sort_by_key(|piece| std::cmp::Reverse(piece.bytes));
-            let at = bytes.part();
-            all.iter().for_each(|piece| piece.put(&mut bytes.0));
-            List { at, len: all.len() as u32 }
-        };
-        let (snappy, lz4) = (pieces(Codec::Snappy), pieces(Codec::Lz4Raw));
-
-        let mut segments = |wanted: &dyn Fn(&PageInput) -> bool| {
-            let at = bytes.part();
-            let mut len = 0;
-            for (number, page) in pages.iter().enumerate().filter(|(_, page)| page.rows > 0 && wanted(page)) {
-                let first = page.skip / SEGMENT * SEGMENT;
-                for first in (first..page.skip + page.rows).step_by(SEGMENT as usize) {
-                    Segment { page: number as u32, first }.put(&mut bytes.0);
-                    len += 1;
-                }
-            }
-            List { at, len }
-        };
-        let is_code = |page: &PageInput| matches!(page.encoding, Encoding::Dictionary | Encoding::RleBoolean);
-        let codes = segments(&|page| is_code(page) && !is_text(page));
-        let numbers = segments(&|page| !is_code(page) && !is_text(page));
-        let text_segments = segments(&is_text);
-
-        let facts: Vec<bool> = columns.iter().map(|column| column.facts).collect();
-        let at = bytes.part();
-        let mut len = 0;
-        for (number, column) in columns.iter().enumerate().filter(|(_, column)| column.facts) {
-            for first in 0..column.rows.div_ceil(FACT_ROWS) as u32 {
-                Segment { page: number as u32, first }.put(&mut bytes.0);
-                len += 1;
-            }
-        }
-        let fact_pieces = List { at, len };
+        let lists = Lists::put(&mut bytes, pages, columns, &mut described_columns);
 
         let errors_at = TICKET_BYTES as u32;
         let header = raw::Header {
@@ -164,16 +110,8 @@ impl Plan {
             num_pages: pages.len() as u32,
             staging_bytes,
             scratch_bytes: scratch.end,
-            facts,
-            snappy,
-            lz4,
-            deltas,
-            codes,
-            numbers,
-            texts,
-            text_columns,
-            text_segments,
-            fact_pieces,
+            facts: columns.iter().map(|column| column.facts).collect(),
+            lists,
         })
     }
 
@@ -195,8 +133,15 @@ impl Plan {
 
     /// Number of launches of [`decode`](super::decode).
     pub fn num_launches(&self) -> usize {
-        let once = [self.snappy, self.lz4, self.deltas, self.codes, self.numbers, self.fact_pieces];
-        let texts = if self.texts.len > 0 { 3 } else { 0 };
+        let once = [
+            self.lists.snappy,
+            self.lists.lz4,
+            self.lists.deltas,
+            self.lists.codes,
+            self.lists.numbers,
+            self.lists.fact_pieces,
+        ];
+        let texts = if self.lists.texts.len > 0 { 3 } else { 0 };
         usize::from(self.num_pages > 0) + once.iter().filter(|list| list.len > 0).count() + texts
     }
 
@@ -206,11 +151,11 @@ impl Plan {
 }
 
 /// Allocates consecutive ranges of a buffer.
-struct Room {
+struct Ranges {
     end: u64,
 }
 
-impl Room {
+impl Ranges {
     fn take(&mut self, bytes: u64) -> u64 {
         let at = self.end;
         self.end = (at + bytes).next_multiple_of(16);
@@ -231,6 +176,73 @@ impl Writer {
         let at = self.part();
         words.for_each(|word| self.0.extend_from_slice(&word.to_le_bytes()));
         List { at, len: (self.0.len() as u32 - at) / 4 }
+    }
+
+    fn segments(&mut self, segments: impl Iterator<Item = Segment>) -> List {
+        let (at, mut len) = (self.part(), 0);
+        for segment in segments {
+            segment.put(&mut self.0);
+            len += 1;
+        }
+        List { at, len }
+    }
+}
+
+impl Lists {
+    /// Writes all work lists, and links each column to its pages of texts.
+    fn put(bytes: &mut Writer, pages: &[PageInput], columns: &[ColumnOutput], described: &mut [raw::Column]) -> Lists {
+        // Pages of texts, ordered by column and row.
+        let is_text = |page: &PageInput| columns[page.column as usize].stored == Physical::Text;
+        let mut in_order: Vec<u32> = (0..pages.len() as u32).filter(|page| is_text(&pages[*page as usize])).collect();
+        in_order.sort_by_key(|page| (pages[*page as usize].column, pages[*page as usize].first_row));
+        for of_column in in_order.chunk_by(|a, b| pages[*a as usize].column == pages[*b as usize].column) {
+            let column = &mut described[pages[of_column[0] as usize].column as usize];
+            let list = bytes.words(of_column.iter().copied());
+            (column.pages, column.pages_at) = (list.len, list.at);
+        }
+        let text_columns = (0..columns.len() as u32).filter(|column| described[*column as usize].pages > 0);
+        let text_columns = bytes.words(text_columns);
+
+        // Largest first: the pages that start last are short.
+        let mut largest: Vec<u32> = (0..pages.len() as u32).collect();
+        largest
+            .sort_by_key(|page| std::cmp::Reverse(pages[*page as usize].bytes.end - pages[*page as usize].bytes.start));
+        let mut list = |wanted: &dyn Fn(&PageInput) -> bool| {
+            bytes.words(largest.iter().copied().filter(|page| wanted(&pages[*page as usize])))
+        };
+        let deltas = list(&|page| matches!(page.encoding, Encoding::DeltaBinary | Encoding::DeltaLength));
+        let texts = list(&is_text);
+
+        let mut pieces = |codec: Codec| {
+            let of = |page: &u32| pages[*page as usize].pieces(*page);
+            let with = |page: &&u32| pages[**page as usize].codec == codec;
+            let mut all: Vec<raw::Piece> = largest.iter().filter(with).flat_map(of).collect();
+            all.sort_by_key(|piece| std::cmp::Reverse(piece.bytes));
+            let at = bytes.part();
+            all.iter().for_each(|piece| piece.put(&mut bytes.0));
+            List { at, len: all.len() as u32 }
+        };
+        let (snappy, lz4) = (pieces(Codec::Snappy), pieces(Codec::Lz4Raw));
+
+        let mut segments = |wanted: &dyn Fn(&PageInput) -> bool| {
+            let pages = pages.iter().enumerate().filter(|(_, page)| page.rows > 0 && wanted(page));
+            bytes.segments(pages.flat_map(|(number, page)| {
+                let first = page.skip / SEGMENT * SEGMENT;
+                let firsts = (first..page.skip + page.rows).step_by(SEGMENT as usize);
+                firsts.map(move |first| Segment { page: number as u32, first })
+            }))
+        };
+        let is_code = |page: &PageInput| matches!(page.encoding, Encoding::Dictionary | Encoding::RleBoolean);
+        let codes = segments(&|page| is_code(page) && !is_text(page));
+        let numbers = segments(&|page| !is_code(page) && !is_text(page));
+        let text_segments = segments(&is_text);
+
+        let with_facts = columns.iter().enumerate().filter(|(_, column)| column.facts);
+        let fact_pieces = bytes.segments(with_facts.flat_map(|(number, column)| {
+            let firsts = 0..column.rows.div_ceil(FACT_ROWS) as u32;
+            firsts.map(move |first| Segment { page: number as u32, first })
+        }));
+        Lists { snappy, lz4, deltas, codes, numbers, texts, text_columns, text_segments, fact_pieces }
     }
 }
 
@@ -325,7 +337,7 @@ impl PageInput {
         }
     }
 
-    fn described(&self, column: &ColumnOutput, scratch: &mut Room) -> raw::Page {
+    fn described(&self, column: &ColumnOutput, scratch: &mut Ranges) -> raw::Page {
         let levels = self.level_bytes.unwrap_or(0);
         let values = u64::from(self.values);
         let mut place = 0;
@@ -382,7 +394,7 @@ impl Dictionary {
                 bytes: bytes.address().0,
                 entries: (offsets.len() / 4 - 1) as u32,
                 width: 0,
-                room: bytes.len() as u64,
+                capacity: bytes.len() as u64,
             },
         }
     }
@@ -403,8 +415,8 @@ impl ColumnOutput {
             Physical::Bit => self.rows.div_ceil(32) * 4,
             stored => stored.value_bytes(self.rows),
         };
-        let room = if self.stored == Physical::Bit { self.values.padded() } else { self.values.clone() };
-        at_least("values", &room, wanted)?;
+        let padded = if self.stored == Physical::Bit { self.values.padded() } else { self.values.clone() };
+        at_least("values", &padded, wanted)?;
         if let Some(validity) = &self.validity {
             at_least("validity", &validity.padded(), self.rows.div_ceil(32) * 4)?;
         }
@@ -422,7 +434,7 @@ impl ColumnOutput {
             values: self.values.address().0,
             validity: self.validity.as_ref().map_or(0, |validity| validity.address().0),
             bytes: if is_text { self.values.address().0 + wanted } else { 0 },
-            room: if is_text { self.values.len() as u64 - wanted } else { 0 },
+            capacity: if is_text { self.values.len() as u64 - wanted } else { 0 },
             base: self.base,
             low,
             high,

@@ -69,8 +69,8 @@ fn together(rig: &CheckRig, forms: &[Form]) -> Result<Vec<Results>, CheckError> 
             .submit(on)?;
         (read, written) = (read + reads, written + writes);
     }
-    let home = rig.download(&output, on)?;
-    let (words, _) = home.as_chunks::<8>();
+    let results = rig.download(&output, on)?;
+    let (words, _) = results.as_chunks::<8>();
     let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
     let column = |count: usize, words: &mut dyn Iterator<Item = u64>| words.take(count).collect::<Vec<u64>>();
     let results = forms.iter().zip(&inputs);

@@ -72,8 +72,8 @@ impl Rows {
         assert!(found as u64 <= bound);
         let column = |at: usize| {
             let start = layout.columns[at].values.start;
-            let home = rig.download(&output.view(start..start + 4 * found).unwrap());
-            home.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect()
+            let bytes = rig.download(&output.view(start..start + 4 * found).unwrap());
+            bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect()
         };
         (0..columns).map(column).collect()
     }
@@ -153,7 +153,7 @@ fn sessions_begin_where_keys_do_and_after_gaps() {
 }
 
 #[test]
-fn gaps_are_told_at_the_ends_of_64_bits() {
+fn gaps_are_found_at_the_ends_of_64_bits() {
     let rig = Rig::new();
     let images = Images::new(&rig.device);
     let times = [i64::MIN, i64::MIN, -1, 0, i64::MAX - 1, i64::MAX].map(i128::from);
@@ -199,7 +199,7 @@ fn kinds(rows: usize) -> Vec<Vec<Key>> {
 }
 
 #[test]
-fn keys_of_every_kind_are_told_apart() {
+fn keys_of_every_kind_are_distinct() {
     let rig = Rig::new();
     let images = Images::new(&rig.device);
     for rows in [700, 701] {

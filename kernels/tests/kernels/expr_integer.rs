@@ -330,7 +330,7 @@ fn rounded(value: i128, divisor: i128, rounding: Rounding) -> i128 {
 }
 
 #[test]
-fn division_by_constants_rounds_as_asked() {
+fn division_by_constants_rounds_as_requested() {
     let divisors: [i128; 14] = [
         2,
         3,

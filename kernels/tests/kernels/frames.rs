@@ -3,8 +3,8 @@
 
 use millpond_kernels::codegen::ir::Physical;
 use millpond_kernels::window::{
-    Column, Frame, Joined, Out, Pairs, Place, Statistic, counted_bytes, matrix_bytes, matrix_scratch_bytes,
-    pairs_bytes, ranks_bytes, scratch_bytes,
+    Bivariate, Column, Concatenated, Frame, Out, Place, Statistic, bivariate_bytes, counted_bytes, matrix_bytes,
+    matrix_scratch_bytes, ranks_bytes, scratch_bytes,
 };
 use millpond_memory::DeviceBuffer;
 
@@ -174,9 +174,9 @@ fn statistics_of_pairs() {
             rows.value.iter().map(|value| value.map(|value| (value % 8) as f64 / 2.0 + 1e6)).collect();
         let y: Vec<Option<f64>> =
             (0..length).map(|row| rows.key[row].map(|key| key as f64 * 4.0 - (row % 5) as f64)).collect();
-        let pairs = Pairs { x: doubles(&rig, &x), y: doubles(&rig, &y) };
-        let tree = rig.buffer(pairs_bytes(length as u64));
-        window.grow_pairs(&pairs, tree.as_view()).unwrap();
+        let pairs = Bivariate { x: doubles(&rig, &x), y: doubles(&rig, &y) };
+        let tree = rig.buffer(bivariate_bytes(length as u64));
+        window.grow_bivariate(&pairs, tree.as_view()).unwrap();
         for frame in frames(&ordered) {
             for of in [
                 CovarPop,
@@ -193,7 +193,7 @@ fn statistics_of_pairs() {
                 RegrSxy,
             ] {
                 let found = ordered.written(|out| {
-                    window.fold_pairs(&ordered.positions, &frame, &pairs, (of, tree.as_view()), out).unwrap();
+                    window.fold_bivariate(&ordered.positions, &frame, &pairs, (of, tree.as_view()), out).unwrap();
                 });
                 for (row, found) in found.iter().enumerate() {
                     let inside: Vec<(f64, f64)> =
@@ -239,17 +239,17 @@ fn texts_of_frames() {
             let (lists, scratch) = (rig.buffer(counted_bytes(length as u64)), rig.buffer(scratch_bytes(length as u64)));
             let validity = ordered.value.validity.as_ref().unwrap();
             let counted = window.count_valid(validity, lists.as_view(), scratch.as_view()).unwrap();
-            let texts = Joined {
+            let texts = Concatenated {
                 whole: view.as_view(),
                 bytes: dense.as_view(),
                 ends: ends.as_view(),
-                between: between.len() as u32,
+                separator_bytes: between.len() as u32,
             };
             for frame in frames(&ordered) {
                 let (values, bits) = (rig.buffer(16 * length as u64), rig.buffer(length.div_ceil(32) as u64 * 4));
                 let validity = Some(bits.as_view().clone());
                 let out = Out { values: values.as_view().clone(), validity, physical: Physical::View };
-                window.joined(&ordered.positions, &frame, Some(&counted), &texts, &out).unwrap();
+                window.concat(&ordered.positions, &frame, Some(&counted), &texts, &out).unwrap();
                 let (values, bits) = (rig.download(&values), rig.download(&bits));
                 for row in 0..length {
                     let inside: Vec<String> = rows.frame(row, &frame).into_iter().filter_map(text).collect();

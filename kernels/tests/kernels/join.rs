@@ -460,12 +460,12 @@ fn an_error_travels_through_an_expansion() {
     let output = DeviceBuffer::new(layout.bytes, &rig.stream, &rig.pool).unwrap();
     let input = Input { extents: &extents, ..Input::default() };
     pipeline.materialise(input, output.as_view(), &layout, &rig.stream).unwrap();
-    let made = layout.extent(output.as_view()).unwrap();
+    let extent = layout.extent(output.as_view()).unwrap();
     let sums = DeviceBuffer::new(scan::expansion_bytes(3) as usize, &rig.stream, &rig.pool).unwrap();
     let scratch = DeviceBuffer::new(scan::scratch_bytes(3) as usize, &rig.stream, &rig.pool).unwrap();
     let images = millpond_kernels::Images::new(&rig.device);
-    let counts = made.columns[0].as_ref().unwrap().values.clone();
-    scan::running_sums(&images, &counts, &made.rows, sums.as_view(), scratch.as_view(), &rig.stream).unwrap();
+    let counts = extent.columns[0].as_ref().unwrap().values.clone();
+    scan::running_sums(&images, &counts, &extent.rows, sums.as_view(), scratch.as_view(), &rig.stream).unwrap();
     let control = rig.download(sums.as_view());
     let words: Vec<u64> = control.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
     assert_eq!(ErrorCode::from_word(words[0]).map(|(code, _)| code), Some(ErrorCode::DivisionByZero));

@@ -105,10 +105,10 @@ fn streams_share_a_total_and_hand_over_the_rest() {
             }
         }
         let sum: u64 = values.iter().sum();
-        let home = total.download_vec(&streams[1], &pinned).unwrap().wait().unwrap();
-        assert_eq!(words(&home), [6 * (2 * sum + 100 * 1000)]);
-        let home = parts[5].download_vec(&streams[0], &pinned).unwrap().wait().unwrap();
-        assert_eq!(words(&home), values.iter().map(|value| value + 2000).collect::<Vec<_>>());
+        let bytes = total.download_vec(&streams[1], &pinned).unwrap().wait().unwrap();
+        assert_eq!(words(&bytes), [6 * (2 * sum + 100 * 1000)]);
+        let bytes = parts[5].download_vec(&streams[0], &pinned).unwrap().wait().unwrap();
+        assert_eq!(words(&bytes), values.iter().map(|value| value + 2000).collect::<Vec<_>>());
         assert_eq!(device.counters().launches, 12);
         drop((total, parts));
         assert_eq!(pool.used_bytes().as_u64(), 0);
@@ -125,8 +125,8 @@ fn what_is_reached_through_memory_is_declared_and_ordered() {
     let total = DeviceBuffer::zeroed(8, b, &pool).unwrap();
     let launch = || Launch::new(&sum_through, LaunchConfig::linear(1, 32)).read(&pointer).share(&total);
     launch().reads(&values).submit(b).unwrap();
-    let home = total.download_vec(b, &pinned).unwrap().wait().unwrap();
-    assert_eq!(words(&home), [160]);
+    let result = total.download_vec(b, &pinned).unwrap().wait().unwrap();
+    assert_eq!(words(&result), [160]);
     drop(values);
     driver.settle().unwrap();
     assert!(driver.findings().is_empty(), "{:#?}", driver.findings());
@@ -161,7 +161,7 @@ fn an_empty_grid_launches_nothing() {
 }
 
 #[test]
-fn a_recorder_is_told_what_a_launch_touched() {
+fn a_recorder_receives_what_a_launch_touched() {
     const ROWS: usize = 64;
     let rig = rig(1);
     let stream = &rig.streams[0];

@@ -437,7 +437,7 @@ fn texts_become_offsets_and_bytes() {
     // One byte less than the texts need.
     batch.columns[1].text_room -= 1;
     let decoded = run(&batch);
-    assert_eq!(decoded.outcome.errors.iter().map(|error| error.fault).collect::<Vec<_>>(), [Fault::Room]);
+    assert_eq!(decoded.outcome.errors.iter().map(|error| error.fault).collect::<Vec<_>>(), [Fault::Capacity]);
     assert!(decoded.texts(0, &batch.columns[0]) == expected[0]);
     decoded.texts(1, &batch.columns[1]);
 }

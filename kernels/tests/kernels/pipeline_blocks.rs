@@ -132,9 +132,9 @@ fn blocks_keep_every_accumulator_of_any_number_of_groups() {
             let case = data.case(groups, nulls, Regime::Block);
             assert_eq!(rig.pipeline(&case.spec).regime(), Some(Regime::Block), "{groups} groups");
             let expected = data.expected();
-            let told = format!("{groups} groups, {rows} rows, pattern {number}");
-            assert_eq!(rig.aggregate(&case), expected, "{told}");
-            assert_eq!(rig.aggregate(&data.case(groups, nulls, Regime::Direct)), expected, "{told}, direct");
+            let case_name = format!("{groups} groups, {rows} rows, pattern {number}");
+            assert_eq!(rig.aggregate(&case), expected, "{case_name}");
+            assert_eq!(rig.aggregate(&data.case(groups, nulls, Regime::Direct)), expected, "{case_name}, direct");
         }
     }
 }

@@ -309,7 +309,7 @@ pub fn growing(rig: &Rig, case: &Case, feeds: &[Vec<Column>], streams: &[Stream]
         let stream = &streams[i % streams.len()];
         let extent: ExtentInput = rig.extent(columns, stream);
         bound += extent.rows.upper_bound();
-        if bound > layout.room() {
+        if bound > layout.max_groups() {
             let larger = pipeline.state_layout(bound).unwrap();
             let next = DeviceBuffer::zeroed(larger.bytes, stream, &rig.pool).unwrap();
             pipeline.rehash(&state, &layout, &next, &larger, stream).unwrap();
@@ -416,7 +416,7 @@ fn of_part(rig: &Rig, case: &Case, feeds: &[Vec<Column>], part: KeyPart) -> Vec<
     for columns in feeds {
         let extent = rig.extent(columns, &rig.stream);
         bound += extent.rows.upper_bound();
-        if bound > layout.room() {
+        if bound > layout.max_groups() {
             let larger = pipeline.state_layout(bound).unwrap().of_part(part);
             let next = DeviceBuffer::zeroed(larger.bytes, &rig.stream, &rig.pool).unwrap();
             pipeline.rehash(&state, &layout, &next, &larger, &rig.stream).unwrap();

@@ -96,7 +96,7 @@ fn with_leftovers(rig: &Rig, case: &Case, room: u64) -> (Vec<Vec<Cell>>, u32) {
         let leftover = Leftover {
             noted: noted.as_view().clone(),
             again: times > 0,
-            limit: layout.room().min(room << (2 * times)),
+            limit: layout.max_groups().min(room << (2 * times)),
         };
         let input =
             Input { extents: &extents, literals: &case.literals, leftover: Some(&leftover), ..Input::default() };

@@ -71,7 +71,7 @@ fn a_seed_of_other_types_is_refused() {
 }
 
 #[test]
-fn zeros_of_both_signs_are_told_apart_where_asked_to() {
+fn zeros_of_both_signs_are_distinct_keys_on_request() {
     let rig = Rig::new();
     let other_nan = f64::from_bits(0x7ff8_0000_0000_0001);
     let values = [0.0, -0.0, f64::NAN, other_nan, -0.0, 1.5, 1.5];

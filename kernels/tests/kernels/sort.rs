@@ -191,8 +191,8 @@ fn sorted(rig: &Rig, images: &Images, keys: &[Key], case: Case) -> Vec<u32> {
     assert_eq!(words, [if case.bound.is_some() { ERROR } else { 0 }, wanted], "{case:?}");
     assert!(wanted <= *upper_bound);
     let numbers = &extent.columns[0].as_ref().unwrap().values;
-    let home = rig.download(&numbers.view(0..4 * wanted as usize).unwrap());
-    home.chunks(4).map(|bytes| u32::from_le_bytes(bytes.try_into().unwrap())).collect()
+    let bytes = rig.download(&numbers.view(0..4 * wanted as usize).unwrap());
+    bytes.chunks(4).map(|bytes| u32::from_le_bytes(bytes.try_into().unwrap())).collect()
 }
 
 pub fn expected(keys: &[Key], rows: usize) -> Vec<u32> {

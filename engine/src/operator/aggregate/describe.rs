@@ -15,33 +15,30 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::common::ScalarValue;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use datafusion::physical_expr::expressions::{Column, Literal};
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::aggregates::AggregateExec;
 
 use crate::error::reason::Reason;
-use crate::expr::builtin::is_own_aggregate;
 use crate::expr::sketch::{SketchExpr, SketchPart};
-use crate::operator::aggregate::digest::{USUAL_SIZE, most_apart};
-use crate::operator::aggregate::lower::unsupported;
-use crate::operator::aggregate::ordered::{self, Ordered};
-use crate::operator::aggregate::ranked::is_ranked;
-use crate::operator::aggregate::sketch;
-use crate::operator::aggregate::sketch::{Method, Sketch};
+use crate::operator::aggregate::call::{Call, Sketch, is_over_distinct, is_ranked, unsupported};
 
 /// Maximum launches over the same rows: sets, times one more than the number of distinct arguments.
 const MAX_VARIANTS: usize = 128;
+
+/// A grouping expression and its name.
+pub type NamedKey = (Arc<dyn PhysicalExpr>, String);
 
 /// An aggregation.
 #[derive(Debug, Clone)]
 pub struct Aggregation {
     /// Grouping expressions with their names.
-    pub keys: Vec<(Arc<dyn PhysicalExpr>, String)>,
+    pub keys: Vec<NamedKey>,
     /// Number of the last keys that are arguments of DISTINCT, which compares floats by their bits where GROUP BY does
     /// not.
     pub arguments: usize,
@@ -80,28 +77,6 @@ pub enum Number {
     ReadIds { column: usize, variants: usize, ids: Vec<u64> },
 }
 
-/// One result.
-#[derive(Debug, Clone)]
-pub struct Call {
-    pub function: Arc<AggregateFunctionExpr>,
-    pub arguments: Vec<Arc<dyn PhysicalExpr>>,
-    /// FILTER (WHERE …).
-    pub filter: Option<Arc<dyn PhysicalExpr>>,
-    /// Variants whose rows are aggregated; all when `None`.
-    pub among: Option<Vec<u32>>,
-    /// The argument is the result, in the only row of its group that has it.
-    pub taken: bool,
-    /// For `percentile_cont` and digests: the fraction of the values below, from 0 to 1.
-    pub percentile: Option<f64>,
-    /// For a digest: the number of values of a group that it keeps apart.
-    pub digest: Option<u64>,
-    /// For `approx_distinct`, if it is estimated.
-    pub sketch: Option<Sketch>,
-    /// For an aggregate over rows in an order: its kind, and the order; if that is empty, the order of input.
-    pub ordered: Option<Ordered>,
-    pub order: Vec<PhysicalSortExpr>,
-}
-
 /// Arguments that several DISTINCT aggregates share.
 struct Distinct {
     arguments: Vec<Arc<dyn PhysicalExpr>>,
@@ -121,27 +96,8 @@ impl Aggregation {
         let sets = if sets.is_empty() { vec![vec![]] } else { sets };
         let ids = group_by.has_grouping_set().then(|| grouping_ids(&sets));
         let call = |(index, function): (usize, &Arc<AggregateFunctionExpr>)| {
-            if !is_own_aggregate(function.fun()) {
-                return Err(unsupported(function, "it is a function of the session's own, not DataFusion's"));
-            }
-            let mut arguments = function.expressions();
-            let digest = digest(function, &mut arguments)?;
-            let percentile = percentile(function, &mut arguments)?;
-            let sketch = sketch(function, &mut arguments, first)?;
-            let (ordered, order) = ordered::describe(function, &mut arguments)?.unzip();
             let filter = first.filter_expr().get(index).cloned().flatten();
-            Ok(Call {
-                function: Arc::clone(function),
-                arguments,
-                filter,
-                among: None,
-                taken: false,
-                percentile,
-                digest,
-                sketch,
-                ordered,
-                order: order.unwrap_or_default(),
-            })
+            Call::of(function, filter, &first.input().schema())
         };
         let calls = first.aggr_expr().iter().enumerate().map(call).collect::<Result<Vec<Call>, Reason>>()?;
         let distinct = distinct(&calls);
@@ -197,84 +153,6 @@ impl Aggregation {
     }
 }
 
-/// The percentile of `function`, which is removed from `arguments`.
-pub fn percentile(
-    function: &AggregateFunctionExpr,
-    arguments: &mut Vec<Arc<dyn PhysicalExpr>>,
-) -> Result<Option<f64>, Reason> {
-    match function.fun().name() {
-        "approx_median" => return Ok(Some(0.5)),
-        "percentile_cont" | "approx_percentile_cont" if arguments.len() == 2 => {}
-        _ => return Ok(None),
-    }
-    let literal = arguments.pop();
-    let value = literal.as_ref().and_then(|e| e.downcast_ref::<Literal>()).map(Literal::value);
-    let percentile = match value {
-        Some(ScalarValue::Float64(Some(p))) => *p,
-        Some(ScalarValue::Float32(Some(p))) => f64::from(*p),
-        _ => return Err(unsupported(function, "its percentile is not a number")),
-    };
-    if !(0.0..=1.0).contains(&percentile) {
-        // DataFusion reports this error itself.
-        return Err(unsupported(function, format!("its percentile, {percentile}, is not between 0 and 1")));
-    }
-    let descending = function.order_bys().first().is_some_and(|key| key.options.descending);
-    Ok(Some(if descending { 1.0 - percentile } else { percentile }))
-}
-
-/// Number of values of a group that DataFusion's digest keeps apart. Removes the number of centroids from `arguments`.
-fn digest(function: &AggregateFunctionExpr, arguments: &mut Vec<Arc<dyn PhysicalExpr>>) -> Result<Option<u64>, Reason> {
-    let size = match (function.fun().name(), arguments.len()) {
-        // DataFusion reports this error itself.
-        ("approx_median", _) if function.is_distinct() => {
-            return Err(unsupported(function, "it is not there with DISTINCT"));
-        }
-        ("approx_median", _) | ("approx_percentile_cont", 2) => Some(USUAL_SIZE),
-        ("approx_percentile_cont", 3) => {
-            let literal = arguments.pop();
-            let value = literal.as_ref().and_then(|e| e.downcast_ref::<Literal>()).map(Literal::value);
-            let value = value.and_then(|value| value.cast_to(&DataType::Int64).ok());
-            match value {
-                Some(ScalarValue::Int64(Some(size))) if size > 0 => Some(size.unsigned_abs()),
-                _ => return Err(unsupported(function, "its number of centroids is not a positive number")),
-            }
-        }
-        _ => None,
-    };
-    Ok(size.map(most_apart))
-}
-
-/// Method for `approx_distinct`; its argument may become the register of a sketch.
-fn sketch(
-    function: &AggregateFunctionExpr,
-    arguments: &mut [Arc<dyn PhysicalExpr>],
-    first: &AggregateExec,
-) -> Result<Option<Sketch>, Reason> {
-    let ("approx_distinct", [argument]) = (function.fun().name(), arguments) else { return Ok(None) };
-    let data_type = argument.data_type(&first.input().schema());
-    let data_type = data_type.map_err(|e| unsupported(function, e.strip_backtrace()))?;
-    Ok(match sketch::method(function, &data_type)? {
-        Method::Exact => None,
-        Method::Sketch => {
-            *argument = Arc::new(SketchExpr { part: SketchPart::Register, of: Arc::clone(argument) });
-            Some(Sketch::Estimate)
-        }
-    })
-}
-
-/// Whether a call aggregates the distinct values of its arguments.
-fn is_over_distinct(call: &Call) -> bool {
-    let name = call.function.fun().name();
-    // The first row does not depend on equal rows behind it.
-    let first = matches!(name, "first_value" | "last_value") && call.function.order_bys().is_empty();
-    if call.digest.is_some() {
-        // DataFusion's digest adds every value.
-        return false;
-    }
-    name == "approx_distinct"
-        || call.function.is_distinct() && !first && !crate::operator::aggregate::lower::is_insensitive(name)
-}
-
 /// Distinct arguments of DISTINCT aggregates. Aggregates that ignore repeated values are left out.
 fn distinct(calls: &[Call]) -> Vec<Distinct> {
     let mut found: Vec<Distinct> = Vec::new();
@@ -298,7 +176,7 @@ fn distinct(calls: &[Call]) -> Vec<Distinct> {
 fn in_two(
     first: &AggregateExec,
     schema: SchemaRef,
-    keys: Vec<(Arc<dyn PhysicalExpr>, String)>,
+    keys: Vec<NamedKey>,
     sets: Vec<Vec<bool>>,
     ids: Option<Vec<u64>>,
     calls: Vec<Call>,
@@ -306,52 +184,22 @@ fn in_two(
 ) -> Result<Vec<Aggregation>, Reason> {
     let input = first.input().schema();
     let num_keys = keys.len();
-    let mut all_keys = keys.clone();
-    // Positions of the distinct arguments among the keys.
-    let mut places = Vec::new();
-    for (number, distinct) in distinct.iter().enumerate() {
-        let from = all_keys.len();
-        for (index, argument) in distinct.arguments.iter().enumerate() {
-            all_keys.push((Arc::clone(argument), format!("distinct {number}.{index}")));
-        }
-        places.push(from..all_keys.len());
-    }
+    let (all_keys, places) = with_arguments(keys, &distinct);
     let plain: Vec<usize> =
         (0..calls.len()).filter(|index| !distinct.iter().any(|distinct| distinct.calls.contains(index))).collect();
     // A group exists because of a row in any variant: without plain results, a variant without a filter suffices. The
     // empty set needs the plain variant, because its group exists without rows.
     let no_keys = num_keys > 0 && sets.iter().any(|absent| absent.iter().all(|absent| *absent));
     let with_plain = !plain.is_empty() || no_keys || distinct.iter().all(|distinct| distinct.filter.is_some());
-    let mut variants = Vec::new();
-    for set in &sets {
-        let absent = |own: Option<usize>| {
-            let mut absent = set.clone();
-            absent.resize(num_keys, false);
-            for (number, place) in places.iter().enumerate() {
-                absent.extend(place.clone().map(|_| Some(number) != own));
-            }
-            absent
-        };
-        if with_plain {
-            variants.push(Variant { absent: absent(None), filter: None });
-        }
-        for (number, distinct) in distinct.iter().enumerate() {
-            variants.push(Variant { absent: absent(Some(number)), filter: distinct.filter.clone() });
-        }
-    }
+    let variants = variants(&sets, num_keys, &places, &distinct, with_plain);
     let per_set = distinct.len() + usize::from(with_plain);
     // The variants of all sets that have number `number` in their set.
     let among = |number: usize| (0..sets.len()).map(|set| (set * per_set + number) as u32).collect::<Vec<_>>();
 
-    let mut fields: Vec<Field> = Vec::new();
-    for (key, name) in &all_keys {
-        let data_type = key
-            .data_type(&input)
-            .map_err(|e| Reason::ExprUnsupported { expr: key.to_string(), why: e.strip_backtrace() })?;
-        fields.push(Field::new(name, data_type, true));
-    }
+    let mut fields = all_keys.iter().map(|key| key_field(key, &input)).collect::<Result<Vec<Field>, Reason>>()?;
     let number_column = fields.len();
     fields.push(Field::new("variant", DataType::UInt32, false));
+    let column = |at: usize| Arc::new(Column::new(&all_keys[at].1, at)) as Arc<dyn PhysicalExpr>;
     let mut below = Vec::new();
     let mut above: Vec<Option<Call>> = vec![None; calls.len()];
     for &index in &plain {
@@ -385,7 +233,6 @@ fn in_two(
             Arc::new(Column::new(&name, column)) as Arc<dyn PhysicalExpr>
         });
         for &index in &distinct.calls {
-            let column = |at: usize| Arc::new(Column::new(&all_keys[at].1, at)) as Arc<dyn PhysicalExpr>;
             let mut arguments: Vec<_> = place.clone().map(column).collect();
             // DataFusion counts a constant without evaluating it.
             arguments.truncate(calls[index].arguments.len());
@@ -408,10 +255,7 @@ fn in_two(
         exact_floats: false,
         schema: Arc::new(Schema::new(fields)),
     };
-    let keys = (0..num_keys).map(|at| {
-        let name = &all_keys[at].1;
-        (Arc::new(Column::new(name, at)) as Arc<dyn PhysicalExpr>, name.clone())
-    });
+    let keys = (0..num_keys).map(|at| (column(at), all_keys[at].1.clone()));
     let number = match ids {
         Some(ids) => Number::ReadIds { column: number_column, variants: per_set, ids },
         None => Number::Read(number_column),
@@ -426,6 +270,55 @@ fn in_two(
         schema,
     };
     Ok(vec![lower, upper])
+}
+
+/// The keys with the distinct arguments behind them, and the positions of each one's arguments.
+fn with_arguments(mut keys: Vec<NamedKey>, distinct: &[Distinct]) -> (Vec<NamedKey>, Vec<Range<usize>>) {
+    let mut places = Vec::new();
+    for (number, distinct) in distinct.iter().enumerate() {
+        let from = keys.len();
+        for (index, argument) in distinct.arguments.iter().enumerate() {
+            keys.push((Arc::clone(argument), format!("distinct {number}.{index}")));
+        }
+        places.push(from..keys.len());
+    }
+    (keys, places)
+}
+
+/// Launches of the first of two aggregations: for each set one for plain results, and one for each distinct argument.
+fn variants(
+    sets: &[Vec<bool>],
+    num_keys: usize,
+    places: &[Range<usize>],
+    distinct: &[Distinct],
+    with_plain: bool,
+) -> Vec<Variant> {
+    let mut variants = Vec::new();
+    for set in sets {
+        let absent = |own: Option<usize>| {
+            let mut absent = set.clone();
+            absent.resize(num_keys, false);
+            for (number, place) in places.iter().enumerate() {
+                absent.extend(place.clone().map(|_| Some(number) != own));
+            }
+            absent
+        };
+        if with_plain {
+            variants.push(Variant { absent: absent(None), filter: None });
+        }
+        for (number, distinct) in distinct.iter().enumerate() {
+            variants.push(Variant { absent: absent(Some(number)), filter: distinct.filter.clone() });
+        }
+    }
+    variants
+}
+
+/// Column of a key in the table between two aggregations.
+fn key_field((key, name): &NamedKey, input: &Schema) -> Result<Field, Reason> {
+    let data_type = key
+        .data_type(input)
+        .map_err(|e| Reason::ExprUnsupported { expr: key.to_string(), why: e.strip_backtrace() })?;
+    Ok(Field::new(name, data_type, true))
 }
 
 /// DataFusion's grouping id of each set: one bit for each key that is NULL in it, the last key's lowest; above them the

@@ -6,20 +6,44 @@
 //! Errors   averages of decimals, and checked sums beyond their type, raise the device's error flag; DataFusion then
 //!          reports the error.
 
-use datafusion::arrow::datatypes::{DataType, IntervalUnit, SchemaRef};
-use millpond_kernels::codegen::ir::{Arithmetic, Comparison, Graph, GraphError, NodeId, Overflow, Range, Repr};
+use datafusion::arrow::datatypes::{DataType, Field, IntervalUnit, SchemaRef};
+use millpond_kernels::codegen::ir::{
+    AggregateSpec, Arithmetic, Comparison, Graph, GraphError, NodeId, Overflow, Range, Repr, Ty,
+};
 
-use crate::operator::aggregate::moments::Moments;
-use crate::operator::aggregate::ordered::InOrder;
-use crate::operator::aggregate::ranked::Place;
-use crate::operator::aggregate::sketch;
-
-use crate::column::{DictionaryId, is_string, plain_repr};
+use crate::column::{ColumnInfo, DictionaryId, is_string, plain_repr};
 use crate::error::reason::Reason;
 use crate::expr::interval;
 use crate::expr::{Lowering, Scope, Value};
 use crate::operator::aggregate::describe::Number;
-use crate::operator::aggregate::lower::LoweredAggregate;
+use crate::operator::aggregate::moments::Moments;
+use crate::operator::aggregate::ordered::InOrder;
+use crate::operator::aggregate::ranked::Place;
+use crate::operator::aggregate::ranks::Ranked;
+use crate::operator::aggregate::sketch::Estimate;
+
+/// An aggregation, lowered.
+#[derive(Debug, Clone)]
+pub struct LoweredAggregate {
+    /// The sink: keys and accumulators over the rows' graph.
+    pub spec: AggregateSpec,
+    /// The emitted table: keys, then accumulators.
+    pub emitted: Vec<ColumnInfo>,
+    /// The aggregate's output columns.
+    pub columns: Vec<ColumnInfo>,
+    /// Its own filters, after those of the pipeline.
+    pub row_filters: Vec<NodeId>,
+    /// Launches over the same rows, numbered as
+    /// [`Literal::Variant`](millpond_kernels::codegen::ir::Literal::Variant).
+    pub variants: u32,
+    /// Columns to be ordered within the groups before the aggregation reads the rows, and their types as columns.
+    pub(crate) ranked: Vec<Ranked>,
+    pub ranked_types: Vec<Ty>,
+    pub(crate) keys: Vec<DataType>,
+    /// Use of the key after these, which is the number of a variant or set.
+    pub(crate) number: Option<Number>,
+    pub(crate) finals: Vec<Final>,
+}
 
 /// Final step of one aggregate; numbers are positions among the accumulators.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,12 +84,8 @@ pub(crate) enum Final {
     Placed(Place),
     /// An ordered aggregate of a column in its group's order.
     InOrder(InOrder),
-    /// Estimated number of distinct values, from the number of a sketch's registers with a run, and the sum of their
-    /// shares.
-    Estimate {
-        registers: usize,
-        sum: usize,
-    },
+    /// Estimated number of distinct values.
+    Estimate(Estimate),
 }
 
 impl LoweredAggregate {
@@ -95,98 +115,94 @@ impl LoweredAggregate {
         let first = self.keys.len() + usize::from(self.number.is_some());
         for (index, finish) in self.finals.iter().enumerate() {
             let field = schema.field(first + index);
-            let accumulator = |at: usize| table.column(first + at).map(|value| value.node);
-            let refuse = |e| graph(field.name(), &e);
-            let node = match finish {
-                Final::Ranked(at, id) => {
-                    let data_type = field.data_type().clone();
-                    let value = Value { node: accumulator(*at)?, data_type: data_type.clone(), dictionary: Some(*id) };
-                    results.push((field.name().clone(), Ok(value), data_type));
-                    continue;
-                }
-                Final::Is(at) => accumulator(*at)?,
-                Final::Counted(at) => {
-                    let count = accumulator(*at)?;
-                    let zero = lowering.graph.integer(0, lowering.graph.ty(count).repr);
-                    lowering.graph.coalesce(&[count, zero]).map_err(refuse)?
-                }
-                Final::Converted(at) => {
-                    let repr = plain_repr(field.data_type()).unwrap_or(Repr::I64);
-                    lowering.graph.convert(accumulator(*at)?, repr, Overflow::Wrap).map_err(refuse)?
-                }
-                Final::Narrowed(at) => {
-                    let repr = plain_repr(field.data_type()).unwrap_or(Repr::I64);
-                    lowering.graph.convert(accumulator(*at)?, repr, Overflow::Fail).map_err(refuse)?
-                }
-                Final::Placed(place) => {
-                    let repr = plain_repr(field.data_type()).unwrap_or(Repr::F64);
-                    place.finish(lowering, &self.ranked, &self.ranked_types, repr, &accumulator)?.map_err(refuse)?
-                }
-                Final::InOrder(of) => {
-                    let node = of.finish(lowering, &self.ranked, &self.ranked_types, &accumulator)?;
-                    let node = node.map_err(refuse)?;
-                    if of.dictionary.is_some() {
-                        let data_type = field.data_type().clone();
-                        let value = Value { node, data_type: data_type.clone(), dictionary: of.dictionary };
-                        results.push((field.name().clone(), Ok(value), data_type));
-                        continue;
-                    }
-                    node
-                }
-                Final::Estimate { registers, sum } => {
-                    let (registers, sum) = (accumulator(*registers)?, accumulator(*sum)?);
-                    sketch::estimate(&mut lowering.graph, registers, sum).map_err(refuse)?
-                }
-                Final::Interval(unit, sums) => {
-                    let sums = sums.iter().map(|at| accumulator(*at)).collect::<Result<Vec<_>, _>>()?;
-                    interval::of_parts(&mut lowering.graph, *unit, &sums).map_err(refuse)?
-                }
-                Final::Moments(moments) => moments.finish(&mut lowering.graph, &accumulator)?.map_err(refuse)?,
-                Final::WholeAverage { sum, count } => {
-                    let (sum, count) = (accumulator(*sum)?, accumulator(*count)?);
-                    // Without a valid row the sum is NULL: the quotient is NULL, and nothing is divided by 0.
-                    let graph = &mut lowering.graph;
-                    graph.arithmetic(Arithmetic::Divide, sum, count, Overflow::Wrap).map_err(refuse)?
-                }
-                Final::Truth(at) => {
-                    let number = accumulator(*at)?;
-                    lowering.graph.convert(number, Repr::Bool, Overflow::Wrap).map_err(refuse)?
-                }
-                Final::FloatAverage { sum, count } => {
-                    let (sum, count) = (accumulator(*sum)?, accumulator(*count)?);
-                    let g = &mut lowering.graph;
-                    let count = g.convert(count, Repr::F64, Overflow::Wrap).map_err(refuse)?;
-                    g.arithmetic(Arithmetic::Divide, sum, count, Overflow::Wrap).map_err(refuse)?
-                }
-                Final::DecimalAverage { sum, count, digits, precision } => {
-                    let (sum, count) = (accumulator(*sum)?, accumulator(*count)?);
-                    let g = &mut lowering.graph;
-                    let factor = g.integer(10_i128.pow(digits.unsigned_abs().into()), Repr::I128);
-                    let scaled = g.arithmetic(Arithmetic::Multiply, sum, factor, Overflow::Fail).map_err(refuse)?;
-                    let count = g.convert(count, Repr::I128, Overflow::Wrap).map_err(refuse)?;
-                    let quotient = g.arithmetic(Arithmetic::Divide, scaled, count, Overflow::Fail).map_err(refuse)?;
-                    let limit = 10_i128.checked_pow(u32::from(*precision)).map_or(i128::MAX, |limit| limit - 1);
-                    let average = g.check(quotient, Range::new(-limit, limit), Overflow::Fail).map_err(refuse)?;
-                    let repr = plain_repr(field.data_type()).unwrap_or(Repr::I128);
-                    g.convert(average, repr, Overflow::Wrap).map_err(refuse)?
-                }
-            };
             let data_type = field.data_type().clone();
+            let accumulator = |at: usize| table.column(first + at).map(|value| value.node);
+            let node = self.result(lowering, finish, field, &accumulator)?;
+            let dictionary = match finish {
+                Final::Ranked(_, id) => Some(*id),
+                Final::InOrder(of) => of.dictionary,
+                _ => None,
+            };
             let repr = lowering.graph.ty(node).repr;
             let fits = if repr == Repr::Text { is_string(&data_type) } else { plain_repr(&data_type) == Some(repr) };
-            if !fits {
+            if dictionary.is_none() && !fits {
                 return Err(Reason::AggregateUnsupported {
                     aggregate: field.name().clone(),
                     why: format!("it gives {data_type}, and the device {repr:?}"),
                 });
             }
-            results.push((
-                field.name().clone(),
-                Ok(Value { node, data_type: data_type.clone(), dictionary: None }),
-                data_type,
-            ));
+            let value = Value { node, data_type: data_type.clone(), dictionary };
+            results.push((field.name().clone(), Ok(value), data_type));
         }
         Ok(Scope::new(results))
+    }
+
+    /// The result of one aggregate, from the accumulators of the groups.
+    fn result(
+        &self,
+        lowering: &mut Lowering<'_>,
+        finish: &Final,
+        field: &Field,
+        accumulator: &impl Fn(usize) -> Result<NodeId, Reason>,
+    ) -> Result<NodeId, Reason> {
+        let refuse = |e| graph(field.name(), &e);
+        Ok(match finish {
+            Final::Ranked(at, _) | Final::Is(at) => accumulator(*at)?,
+            Final::Counted(at) => {
+                let count = accumulator(*at)?;
+                let zero = lowering.graph.integer(0, lowering.graph.ty(count).repr);
+                lowering.graph.coalesce(&[count, zero]).map_err(refuse)?
+            }
+            Final::Converted(at) => {
+                let repr = plain_repr(field.data_type()).unwrap_or(Repr::I64);
+                lowering.graph.convert(accumulator(*at)?, repr, Overflow::Wrap).map_err(refuse)?
+            }
+            Final::Narrowed(at) => {
+                let repr = plain_repr(field.data_type()).unwrap_or(Repr::I64);
+                lowering.graph.convert(accumulator(*at)?, repr, Overflow::Fail).map_err(refuse)?
+            }
+            Final::Placed(place) => {
+                let repr = plain_repr(field.data_type()).unwrap_or(Repr::F64);
+                place.finish(lowering, &self.ranked, &self.ranked_types, repr, accumulator)?.map_err(refuse)?
+            }
+            Final::InOrder(of) => {
+                of.finish(lowering, &self.ranked, &self.ranked_types, accumulator)?.map_err(refuse)?
+            }
+            Final::Estimate(estimate) => estimate.finish(&mut lowering.graph, accumulator)?.map_err(refuse)?,
+            Final::Interval(unit, sums) => {
+                let sums = sums.iter().map(|at| accumulator(*at)).collect::<Result<Vec<_>, _>>()?;
+                interval::of_parts(&mut lowering.graph, *unit, &sums).map_err(refuse)?
+            }
+            Final::Moments(moments) => moments.finish(&mut lowering.graph, accumulator)?.map_err(refuse)?,
+            Final::WholeAverage { sum, count } => {
+                let (sum, count) = (accumulator(*sum)?, accumulator(*count)?);
+                // Without a valid row the sum is NULL: the quotient is NULL, and nothing is divided by 0.
+                let graph = &mut lowering.graph;
+                graph.arithmetic(Arithmetic::Divide, sum, count, Overflow::Wrap).map_err(refuse)?
+            }
+            Final::Truth(at) => {
+                let number = accumulator(*at)?;
+                lowering.graph.convert(number, Repr::Bool, Overflow::Wrap).map_err(refuse)?
+            }
+            Final::FloatAverage { sum, count } => {
+                let (sum, count) = (accumulator(*sum)?, accumulator(*count)?);
+                let g = &mut lowering.graph;
+                let count = g.convert(count, Repr::F64, Overflow::Wrap).map_err(refuse)?;
+                g.arithmetic(Arithmetic::Divide, sum, count, Overflow::Wrap).map_err(refuse)?
+            }
+            Final::DecimalAverage { sum, count, digits, precision } => {
+                let (sum, count) = (accumulator(*sum)?, accumulator(*count)?);
+                let g = &mut lowering.graph;
+                let factor = g.integer(10_i128.pow(digits.unsigned_abs().into()), Repr::I128);
+                let scaled = g.arithmetic(Arithmetic::Multiply, sum, factor, Overflow::Fail).map_err(refuse)?;
+                let count = g.convert(count, Repr::I128, Overflow::Wrap).map_err(refuse)?;
+                let quotient = g.arithmetic(Arithmetic::Divide, scaled, count, Overflow::Fail).map_err(refuse)?;
+                let limit = 10_i128.checked_pow(u32::from(*precision)).map_or(i128::MAX, |limit| limit - 1);
+                let average = g.check(quotient, Range::new(-limit, limit), Overflow::Fail).map_err(refuse)?;
+                let repr = plain_repr(field.data_type()).unwrap_or(Repr::I128);
+                g.convert(average, repr, Overflow::Wrap).map_err(refuse)?
+            }
+        })
     }
 }
 

@@ -20,113 +20,28 @@ use millpond_kernels::codegen::ir::{
 };
 
 use crate::column::nested::has_least;
-use crate::column::{ColumnInfo, Form, TWO_ZEROS, has_two_zeros, is_nested, is_wide, scalar_integer, value_type};
+use crate::column::{
+    ColumnInfo, DictionaryId, Form, TWO_ZEROS, has_two_zeros, is_nested, is_wide, scalar_integer, value_type,
+};
 use crate::error::reason::Reason;
 use crate::expr::mended::is_checked;
 use crate::expr::{Dictionary, Lowering, Scope, Value, interval, refused};
-use crate::operator::aggregate::describe::{Aggregation, Call, Number, Variant};
+use crate::operator::aggregate::call::{Call, Sketch, is_ranked, unsupported};
+use crate::operator::aggregate::describe::{Aggregation, Number, Variant};
+use crate::operator::aggregate::finish::{Final, LoweredAggregate};
 use crate::operator::aggregate::node::DeviceAggregateExec;
-use crate::operator::aggregate::ranks::Ranked;
 use crate::operator::aggregate::run::AggregateRun;
 use crate::operator::aggregate::{finish, moments, ordered, ranked, sketch};
 use crate::program::contract::{Sink, SinkRun, Stage, never_alone};
 use crate::program::lower::SegmentLowering;
 use crate::program::piece::LoweredSink;
 
-use crate::operator::aggregate::finish::Final;
-
-/// An aggregation, lowered.
-#[derive(Debug, Clone)]
-pub struct LoweredAggregate {
-    /// The sink: keys and accumulators over the rows' graph.
-    pub spec: AggregateSpec,
-    /// The emitted table: keys, then accumulators.
-    pub emitted: Vec<ColumnInfo>,
-    /// The aggregate's output columns.
-    pub columns: Vec<ColumnInfo>,
-    /// Its own filters, after those of the pipeline.
-    pub row_filters: Vec<NodeId>,
-    /// Launches over the same rows, numbered as [`Literal::Variant`].
-    pub variants: u32,
-    /// Columns to be ordered within the groups before the aggregation reads the rows, and their types as columns.
-    pub(crate) ranked: Vec<Ranked>,
-    pub ranked_types: Vec<Ty>,
-    pub(crate) keys: Vec<DataType>,
-    /// Use of the key after these, which is the number of a variant or set.
-    pub(crate) number: Option<Number>,
-    pub(crate) finals: Vec<Final>,
-}
-
-pub(crate) fn unsupported(function: &AggregateFunctionExpr, why: impl Into<String>) -> Reason {
-    Reason::AggregateUnsupported { aggregate: function.name().to_string(), why: why.into() }
-}
-
-/// Whether the result of function `name` depends neither on the order of the values nor on repetition.
-pub(crate) fn is_insensitive(name: &str) -> bool {
-    matches!(name, "min" | "max" | "bool_and" | "bool_or" | "bit_and" | "bit_or")
-}
-
 /// Lowers an aggregation over `scope`.
 pub fn lower(lowering: &mut Lowering<'_>, scope: &Scope, of: &Aggregation) -> Result<LoweredAggregate, Reason> {
     let schema = &of.schema;
     let number = number(lowering, scope, of)?;
-    let mut keys = Vec::new();
-    let mut emitted = Vec::new();
-    let mut key_types = Vec::new();
-    for (index, (expr, name)) in of.keys.iter().enumerate() {
-        let value = lowering.lower(expr, scope)?;
-        if has_two_zeros(&value.data_type) && index < of.keys.len() - of.arguments {
-            return Err(crate::expr::unsupported(expr, TWO_ZEROS));
-        }
-        let ty = lowering.graph.ty(value.node);
-        key_types.push(value.data_type.clone());
-        // A boolean key is the number 0 or 1.
-        let mut node = match ty.repr {
-            Repr::Bool => {
-                lowering.graph.convert(value.node, Repr::U8, Overflow::Wrap).map_err(|e| refused(expr, &e))?
-            }
-            _ => value.node,
-        };
-        // It is NULL in some variants.
-        let present = |variant: &Variant| !variant.absent.get(index).copied().unwrap_or(false);
-        if !of.variants.iter().all(present) {
-            let present: Vec<u32> = (0..).zip(&of.variants).filter(|(_, v)| present(v)).map(|(at, _)| at).collect();
-            let among = is_among(lowering, number, &present)?;
-            node = lowering.graph.case(vec![(among, node)], None).map_err(|e| refused(expr, &e))?;
-        }
-        keys.push(node);
-        let mut info = lowering.info(name, &Value { node, ..value });
-        if ty.repr == Repr::Bool {
-            info.data_type = DataType::UInt8;
-        }
-        emitted.push(info);
-    }
-    if let (true, Some(node)) = (of.has_number(), number) {
-        let node = match of.number {
-            Number::ReadIds { variants, .. } => {
-                let set = lowering.graph.divide_constant(node, variants as i128, Rounding::Truncate);
-                set.map_err(|e| finish::graph("grouping_id", &e))?
-            }
-            _ => node,
-        };
-        keys.push(node);
-        emitted.push(lowering.info("variant", &Value { node, data_type: DataType::UInt32, dictionary: None }));
-    }
-
-    let mut row_filters = Vec::new();
-    if of.variants.iter().any(|variant| variant.filter.is_some()) {
-        // One filter for all launches: for each variant with a condition of its own, another variant or the condition.
-        for (at, variant) in (0..).zip(&of.variants) {
-            if let Some(filter) = &variant.filter {
-                let others: Vec<u32> = (0..of.variants.len() as u32).filter(|other| *other != at).collect();
-                let other = is_among(lowering, number, &others)?;
-                let holds = lowering.predicate(filter, scope)?;
-                let holds = lowering.graph.case(vec![(other, other)], Some(holds)).map_err(|e| refused(filter, &e))?;
-                row_filters.push(holds);
-            }
-        }
-    }
-
+    let Keys { nodes: keys, mut emitted, types: key_types } = keys(lowering, scope, of, number)?;
+    let row_filters = row_filters(lowering, scope, of, number)?;
     let seed = seed(lowering, of, &keys, number)?;
     let bitwise = (of.keys.len() - of.arguments..of.keys.len()).map(|at| at as u32).collect();
     let mut spec = AggregateSpec { seed, bitwise, ..AggregateSpec::new(keys) };
@@ -146,17 +61,18 @@ pub fn lower(lowering: &mut Lowering<'_>, scope: &Scope, of: &Aggregation) -> Re
             });
         }
         let result = schema.field(first_result + index).data_type().clone();
-        let made = match call.taken {
+        let finish = match call.taken {
             true => taken(lowering, scope, &mut spec, call, filter)?,
             false if let Some(ordered) = &call.ordered => {
-                ordered::lower(lowering, scope, &mut spec, &mut ranked, (call, ordered, &result), filter)?
+                let of = (call, ordered, &result);
+                Final::InOrder(ordered::lower(lowering, scope, &mut spec, &mut ranked, of, filter)?)
             }
-            false if ranked::is_ranked(call.function.fun().name()) => {
-                ranked::lower(lowering, scope, &mut spec, &mut ranked, (call, &result), filter)?
+            false if is_ranked(call.function.fun().name()) => {
+                Final::Placed(ranked::lower(lowering, scope, &mut spec, &mut ranked, (call, &result), filter)?)
             }
             false => one(lowering, scope, &mut spec, call, filter, &result, of.exact_floats)?,
         };
-        finals.push(made);
+        finals.push(finish);
     }
 
     let types = spec.output_types(&lowering.graph);
@@ -190,6 +106,82 @@ pub fn lower(lowering: &mut Lowering<'_>, scope: &Scope, of: &Aggregation) -> Re
         .map(|(index, name)| Ok(finishing.info(name, &results.column(index)?)))
         .collect::<Result<_, Reason>>()?;
     Ok(lowered)
+}
+
+/// Keys of an aggregation.
+struct Keys {
+    nodes: Vec<NodeId>,
+    /// Their columns in the emitted table.
+    emitted: Vec<ColumnInfo>,
+    /// Types of the query's own keys.
+    types: Vec<DataType>,
+}
+
+/// Lowers the keys, and the number of the variant if it is one.
+fn keys(lowering: &mut Lowering<'_>, scope: &Scope, of: &Aggregation, number: Option<NodeId>) -> Result<Keys, Reason> {
+    let mut keys = Vec::new();
+    let mut emitted = Vec::new();
+    let mut types = Vec::new();
+    for (index, (expr, name)) in of.keys.iter().enumerate() {
+        let value = lowering.lower(expr, scope)?;
+        if has_two_zeros(&value.data_type) && index < of.keys.len() - of.arguments {
+            return Err(crate::expr::unsupported(expr, TWO_ZEROS));
+        }
+        let ty = lowering.graph.ty(value.node);
+        types.push(value.data_type.clone());
+        // A boolean key is the number 0 or 1.
+        let mut node = match ty.repr {
+            Repr::Bool => {
+                lowering.graph.convert(value.node, Repr::U8, Overflow::Wrap).map_err(|e| refused(expr, &e))?
+            }
+            _ => value.node,
+        };
+        // It is NULL in some variants.
+        let present = |variant: &Variant| !variant.absent.get(index).copied().unwrap_or(false);
+        if !of.variants.iter().all(present) {
+            let present: Vec<u32> = (0..).zip(&of.variants).filter(|(_, v)| present(v)).map(|(at, _)| at).collect();
+            let among = is_among(lowering, number, &present)?;
+            node = lowering.graph.case(vec![(among, node)], None).map_err(|e| refused(expr, &e))?;
+        }
+        keys.push(node);
+        let mut info = lowering.info(name, &Value { node, ..value });
+        if ty.repr == Repr::Bool {
+            info.data_type = DataType::UInt8;
+        }
+        emitted.push(info);
+    }
+    if let (true, Some(node)) = (of.has_number(), number) {
+        let node = match of.number {
+            Number::ReadIds { variants, .. } => {
+                let set = lowering.graph.divide_constant(node, variants as i128, Rounding::Truncate);
+                set.map_err(|e| finish::graph("grouping_id", &e))?
+            }
+            _ => node,
+        };
+        keys.push(node);
+        emitted.push(lowering.info("variant", &Value { node, data_type: DataType::UInt32, dictionary: None }));
+    }
+    Ok(Keys { nodes: keys, emitted, types })
+}
+
+/// One filter for all launches: for each variant with a condition of its own, another variant or the condition.
+fn row_filters(
+    lowering: &mut Lowering<'_>,
+    scope: &Scope,
+    of: &Aggregation,
+    number: Option<NodeId>,
+) -> Result<Vec<NodeId>, Reason> {
+    let mut row_filters = Vec::new();
+    for (at, variant) in (0..).zip(&of.variants) {
+        if let Some(filter) = &variant.filter {
+            let others: Vec<u32> = (0..of.variants.len() as u32).filter(|other| *other != at).collect();
+            let other = is_among(lowering, number, &others)?;
+            let holds = lowering.predicate(filter, scope)?;
+            let holds = lowering.graph.case(vec![(other, other)], Some(holds)).map_err(|e| refused(filter, &e))?;
+            row_filters.push(holds);
+        }
+    }
+    Ok(row_filters)
 }
 
 impl LoweredAggregate {
@@ -252,11 +244,6 @@ fn is_among(lowering: &mut Lowering<'_>, number: Option<NodeId>, variants: &[u32
     graph.in_list(number, list, false).map_err(|e| finish::graph("a grouping set", &e))
 }
 
-/// True if the query has groups. Arguments of DISTINCT, and the keys behind them, are the device's own.
-pub(crate) fn is_grouped(spec: &AggregateSpec) -> bool {
-    spec.bitwise.first().map_or(!spec.keys.is_empty(), |first_argument| *first_argument > 0)
-}
-
 /// A result of another aggregation, taken from the one group that has it.
 fn taken(
     lowering: &mut Lowering<'_>,
@@ -299,61 +286,18 @@ fn one(
 ) -> Result<Final, Reason> {
     let function = call.function.as_ref();
     let name = function.fun().name();
-    let arguments = &call.arguments;
     let moments = matches!(name, "var" | "var_pop" | "stddev" | "stddev_pop" | "covar_pop" | "covar_samp" | "corr");
     if exact && (moments || name.starts_with("regr_")) {
         let why = "its last bits depend on the order of the rows, which millpond.deterministic_floats rules out";
         return Err(unsupported(function, why));
     }
-    if let Some(sketch) = call.sketch {
-        return sketch::lower(lowering, scope, spec, (function, sketch, arguments), filter);
+    if let Some(finish) = with_own_arguments(lowering, scope, spec, call, filter)? {
+        return Ok(finish);
     }
-    match name {
-        // The counted values are distinct already.
-        "approx_distinct" => {
-            return Ok(match count(lowering, scope, spec, arguments, filter)? {
-                Final::Is(at) => Final::Converted(at),
-                other => other,
-            });
-        }
-        "count" => return count(lowering, scope, spec, arguments, filter),
-        "first_value" | "last_value" => return first(lowering, scope, spec, call, filter),
-        "covar_pop" | "covar_samp" | "corr" => return moments::pair(lowering, scope, spec, call, filter),
-        _ if name.starts_with("regr_") => return moments::pair(lowering, scope, spec, call, filter),
-        _ if name.starts_with("approx_") => {
-            return Err(unsupported(
-                function,
-                "the centroids of DataFusion's digest have weights of their own there, so that its answer depends on the order of \
-                 the rows",
-            ));
-        }
-        _ => {}
-    }
-    let [argument] = arguments.as_slice() else {
-        return Err(unsupported(function, "it takes one argument on the device"));
-    };
+    let argument = call.only_argument()?;
     let value = lowering.lower(argument, scope)?;
     if let Some(id) = value.dictionary {
-        if is_nested(&value.data_type) && !has_least(&value.data_type) {
-            return Err(unsupported(function, "it has no device form over structures, maps and lists of nested items"));
-        }
-        // The least string or list has the least rank.
-        let rank = lowering.kept_rank(&value, id).map_err(|refusal| refusal.of(argument))?;
-        let sorted_type = value.data_type.clone();
-        let sorted = lowering.dictionaries.add(Dictionary::Sorted { of: id, data_type: value.data_type });
-        let aggregate = match name {
-            "min" | "any_value" => Aggregate::Min(rank.node),
-            "max" => Aggregate::Max(rank.node),
-            _ if is_wide(&sorted_type) => {
-                return Err(unsupported(
-                    function,
-                    "decimals of 256 bits have a least and a greatest value on the device, no more",
-                ));
-            }
-            _ => return Err(unsupported(function, "strings have a least and a greatest value on the device, no more")),
-        };
-        let at = spec.accumulate(&lowering.graph, Accumulator { aggregate, filter });
-        return Ok(Final::Ranked(at, sorted));
+        return least_code(lowering, spec, function, (argument, &value, id), filter);
     }
     let repr = lowering.graph.ty(value.node).repr;
     if repr == Repr::Text {
@@ -393,30 +337,104 @@ fn one(
             Ok(Final::Narrowed(spec.accumulate(&lowering.graph, Accumulator { aggregate, filter })))
         }
         "sum" => {
-            let sum = add(match checks {
+            let aggregate = match checks {
                 true => Aggregate::SumChecked(value.node),
                 false if exact && repr.is_float() => Aggregate::SumExact(value.node),
                 false => Aggregate::Sum(value.node),
-            });
-            let matches = match result {
-                DataType::Int64 => repr.is_integer() && repr.is_signed() && repr != Repr::I128,
-                DataType::UInt64 => repr.is_integer() && !repr.is_signed(),
-                DataType::Float64 => repr.is_float(),
-                DataType::Decimal128(_, s) => matches!(&value.data_type, DataType::Decimal128(_, of) if of == s),
-                DataType::Decimal64(_, s) => matches!(&value.data_type, DataType::Decimal64(_, of) if of == s),
-                DataType::Decimal32(_, s) => matches!(&value.data_type, DataType::Decimal32(_, of) if of == s),
-                DataType::Duration(_) => *result == value.data_type,
-                _ => false,
             };
-            match matches {
+            let sum = add(aggregate);
+            match is_sum_of(result, &value.data_type, repr) {
                 true => Ok(Final::Converted(sum)),
                 false => Err(unsupported(function, format!("it gives {result} for {}", value.data_type))),
             }
         }
         "avg" => average(lowering, spec, function, &value, filter, (result, exact)),
-        "var" | "var_pop" | "stddev" | "stddev_pop" => moments::single(lowering, spec, function, &value, filter),
+        "var" | "var_pop" | "stddev" | "stddev_pop" => {
+            Ok(Final::Moments(moments::single(lowering, spec, function, &value, filter)?))
+        }
         _ => Err(unsupported(function, "this function is not lowered")),
     }
+}
+
+/// Whether DataFusion's type `result` is that of the device's sums of `data_type`.
+fn is_sum_of(result: &DataType, data_type: &DataType, repr: Repr) -> bool {
+    match result {
+        DataType::Int64 => repr.is_integer() && repr.is_signed() && repr != Repr::I128,
+        DataType::UInt64 => repr.is_integer() && !repr.is_signed(),
+        DataType::Float64 => repr.is_float(),
+        DataType::Decimal128(_, s) => matches!(data_type, DataType::Decimal128(_, of) if of == s),
+        DataType::Decimal64(_, s) => matches!(data_type, DataType::Decimal64(_, of) if of == s),
+        DataType::Decimal32(_, s) => matches!(data_type, DataType::Decimal32(_, of) if of == s),
+        DataType::Duration(_) => result == data_type,
+        _ => false,
+    }
+}
+
+/// The accumulators of a function that does not take the value of one argument: counts, first rows, pairs, sketches.
+fn with_own_arguments(
+    lowering: &mut Lowering<'_>,
+    scope: &Scope,
+    spec: &mut AggregateSpec,
+    call: &Call,
+    filter: Option<NodeId>,
+) -> Result<Option<Final>, Reason> {
+    match call.sketch {
+        Some(Sketch::Longest) => return Ok(Some(Final::Is(sketch::longest(lowering, scope, spec, call, filter)?))),
+        Some(Sketch::Estimate) => {
+            return Ok(Some(Final::Estimate(sketch::estimate(lowering, scope, spec, call, filter)?)));
+        }
+        None => {}
+    }
+    let (name, arguments) = (call.function.fun().name(), &call.arguments);
+    Ok(Some(match name {
+        // The counted values are distinct already.
+        "approx_distinct" => match count(lowering, scope, spec, arguments, filter)? {
+            Final::Is(at) => Final::Converted(at),
+            other => other,
+        },
+        "count" => count(lowering, scope, spec, arguments, filter)?,
+        "first_value" | "last_value" => first(lowering, scope, spec, call, filter)?,
+        "regr_count" => Final::Converted(moments::pair_count(lowering, scope, spec, call, filter)?),
+        _ if matches!(name, "covar_pop" | "covar_samp" | "corr") || name.starts_with("regr_") => {
+            Final::Moments(moments::pair(lowering, scope, spec, call, filter)?)
+        }
+        _ if name.starts_with("approx_") => {
+            return Err(unsupported(
+                &call.function,
+                "the centroids of DataFusion's digest have weights of their own there, so that its answer depends on the order of \
+                 the rows",
+            ));
+        }
+        _ => return Ok(None),
+    }))
+}
+
+/// MIN and MAX of a column with a dictionary: the least string or list has the least rank.
+fn least_code(
+    lowering: &mut Lowering<'_>,
+    spec: &mut AggregateSpec,
+    function: &AggregateFunctionExpr,
+    (argument, value, id): (&Arc<dyn PhysicalExpr>, &Value, DictionaryId),
+    filter: Option<NodeId>,
+) -> Result<Final, Reason> {
+    if is_nested(&value.data_type) && !has_least(&value.data_type) {
+        return Err(unsupported(function, "it has no device form over structures, maps and lists of nested items"));
+    }
+    let rank = lowering.kept_rank(value, id).map_err(|refusal| refusal.of(argument))?;
+    let sorted = lowering.dictionaries.add(Dictionary::Sorted { of: id, data_type: value.data_type.clone() });
+    let aggregate = match function.fun().name() {
+        "min" | "any_value" => Aggregate::Min(rank.node),
+        "max" => Aggregate::Max(rank.node),
+        _ if is_wide(&value.data_type) => {
+            return Err(unsupported(
+                function,
+                "decimals of 256 bits have a least and a greatest value on the device, no more",
+            ));
+        }
+        _ => return Err(unsupported(function, "strings have a least and a greatest value on the device, no more")),
+    };
+    let at = spec.accumulate(&lowering.graph, Accumulator { aggregate, filter });
+    Ok(Final::Ranked(at, sorted))
 }
 
 /// True for numbers so small that 64 bits hold the sum of some 2^32 of them.
@@ -489,9 +507,7 @@ fn first(
     filter: Option<NodeId>,
 ) -> Result<Final, Reason> {
     let function = call.function.as_ref();
-    let [argument] = call.arguments.as_slice() else {
-        return Err(unsupported(function, "it takes one argument on the device"));
-    };
+    let argument = call.only_argument()?;
     let last = function.fun().name() == "last_value";
     let mut order = Vec::new();
     for key in function.order_bys() {

@@ -8,6 +8,7 @@
 //! Stands for a Partial/Final pair, whose intermediate state is private to DataFusion, or for a Single one. DISTINCT
 //! arguments beside others take two of these nodes: see [`Aggregation`].
 
+pub mod call;
 pub mod describe;
 mod digest;
 mod finish;
@@ -36,7 +37,8 @@ use crate::column::ColumnInfo;
 use crate::error::EngineError;
 use crate::error::reason::Reason;
 use crate::expr::{Dictionaries, Lowering};
-use crate::operator::aggregate::describe::{Aggregation, Call};
+use crate::operator::aggregate::call::{Call, is_ordered, unsupported};
+use crate::operator::aggregate::describe::Aggregation;
 use crate::operator::aggregate::lower::{AggregateSink, FinishGroups};
 use crate::operator::aggregate::sorted::{RankSink, RankedRows};
 use crate::placement::contract::{DeviceOperator, DeviceTree, Placed};
@@ -108,9 +110,7 @@ fn place(node: &Arc<dyn ExecutionPlan>, last: &AggregateExec, to: &Placing<'_>) 
 /// Whether a result depends on the order of the input rows, and on no other order.
 fn takes_rows_as_they_come(first: &AggregateExec) -> bool {
     let calls = first.aggr_expr();
-    calls
-        .iter()
-        .any(|call| ordered::is_ordered(call.fun().name()) && call.order_bys().is_empty() && !call.is_distinct())
+    calls.iter().any(|call| is_ordered(call.fun().name()) && call.order_bys().is_empty() && !call.is_distinct())
 }
 
 /// The device's form of the aggregate `node`, whose first phase is `first` and whose last one is `last`, over `input`.
@@ -155,7 +155,7 @@ fn check_digests(first: &AggregateExec, phases: &[Aggregation], to: &Placing<'_>
         let nulls =
             columns.filter_map(|column| statistics.column_statistics.get(column.index())?.null_count.get_value());
         if rows.saturating_sub(nulls.sum()) as u64 > most {
-            return Err(lower::unsupported(
+            return Err(unsupported(
                 &call.function,
                 format!(
                     "of more than {most} values its answer depends on DataFusion's batches; median and percentile_cont give \

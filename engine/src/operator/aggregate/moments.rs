@@ -19,9 +19,7 @@ use millpond_kernels::codegen::ir::{
 
 use crate::error::reason::Reason;
 use crate::expr::{Lowering, Scope, Value};
-use crate::operator::aggregate::describe::Call;
-use crate::operator::aggregate::finish::Final;
-use crate::operator::aggregate::lower::unsupported;
+use crate::operator::aggregate::call::{Call, unsupported};
 
 /// Statistic that is computed from the moments.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,7 +29,6 @@ enum Statistic {
     Correlation,
     Slope,
     Intercept,
-    PairCount,
     RSquared,
     MeanX,
     MeanY,
@@ -66,7 +63,7 @@ pub(crate) fn single(
     function: &AggregateFunctionExpr,
     value: &Value,
     filter: Option<NodeId>,
-) -> Result<Final, Reason> {
+) -> Result<Moments, Reason> {
     let statistic = match function.fun().name() {
         "var" => Statistic::Variance { sample: true, root: false },
         "var_pop" => Statistic::Variance { sample: false, root: false },
@@ -85,7 +82,7 @@ pub(crate) fn pair(
     spec: &mut AggregateSpec,
     call: &Call,
     filter: Option<NodeId>,
-) -> Result<Final, Reason> {
+) -> Result<Moments, Reason> {
     let function = call.function.as_ref();
     let statistic = match function.fun().name() {
         "covar_samp" => Statistic::Covariance { sample: true },
@@ -93,7 +90,6 @@ pub(crate) fn pair(
         "corr" => Statistic::Correlation,
         "regr_slope" => Statistic::Slope,
         "regr_intercept" => Statistic::Intercept,
-        "regr_count" => Statistic::PairCount,
         "regr_r2" => Statistic::RSquared,
         "regr_avgx" => Statistic::MeanX,
         "regr_avgy" => Statistic::MeanY,
@@ -102,12 +98,31 @@ pub(crate) fn pair(
         "regr_sxy" => Statistic::Products,
         _ => return Err(unsupported(function, "this function is not lowered")),
     };
+    let nodes = pair_nodes(lowering, scope, call)?;
+    accumulate(lowering, spec, function, statistic, nodes, filter)
+}
+
+/// The accumulator of the number of pairs.
+pub(crate) fn pair_count(
+    lowering: &mut Lowering<'_>,
+    scope: &Scope,
+    spec: &mut AggregateSpec,
+    call: &Call,
+    filter: Option<NodeId>,
+) -> Result<usize, Reason> {
+    let (x, y, both) = pair_nodes(lowering, scope, call)?;
+    check_floats(lowering, &call.function, [x, y])?;
+    Ok(spec.accumulate(&lowering.graph, Accumulator { aggregate: Aggregate::Count(both), filter }))
+}
+
+/// The arguments x and y of a statistic of pairs, and a node that is valid if both are.
+fn pair_nodes(lowering: &mut Lowering<'_>, scope: &Scope, call: &Call) -> Result<(NodeId, NodeId, NodeId), Reason> {
+    let function = call.function.as_ref();
     let [y, x] = call.arguments.as_slice() else {
         return Err(unsupported(function, "it takes two arguments on the device"));
     };
     let (y, x) = (lowering.lower(y, scope)?.node, lowering.lower(x, scope)?.node);
     let graph = &mut lowering.graph;
-    // The pair counts if this is valid.
     let both = match (graph.ty(x).nullable, graph.ty(y).nullable) {
         (_, false) => x,
         (false, true) => y,
@@ -115,7 +130,19 @@ pub(crate) fn pair(
             graph.arithmetic(Arithmetic::Add, x, y, Overflow::Wrap).map_err(|e| unsupported(function, e.to_string()))?
         }
     };
-    accumulate(lowering, spec, function, statistic, (x, y, both), filter)
+    Ok((x, y, both))
+}
+
+fn check_floats(lowering: &Lowering<'_>, function: &AggregateFunctionExpr, nodes: [NodeId; 2]) -> Result<(), Reason> {
+    match nodes.iter().all(|node| lowering.graph.ty(*node).repr.is_float()) {
+        true => Ok(()),
+        false => Err(unsupported(function, "it takes floats on the device")),
+    }
+}
+
+/// True if the query has groups. Arguments of DISTINCT, and the keys behind them, are the device's own.
+fn is_grouped(spec: &AggregateSpec) -> bool {
+    spec.bitwise.first().map_or(!spec.keys.is_empty(), |first_argument| *first_argument > 0)
 }
 
 fn accumulate(
@@ -125,16 +152,11 @@ fn accumulate(
     statistic: Statistic,
     (x, y, among): (NodeId, NodeId, NodeId),
     filter: Option<NodeId>,
-) -> Result<Final, Reason> {
-    if [x, y].iter().any(|node| !lowering.graph.ty(*node).repr.is_float()) {
-        return Err(unsupported(function, "it takes floats on the device"));
-    }
-    let grouped = crate::operator::aggregate::lower::is_grouped(spec);
+) -> Result<Moments, Reason> {
+    check_floats(lowering, function, [x, y])?;
+    let grouped = is_grouped(spec);
     let mut add = |aggregate| spec.accumulate(&lowering.graph, Accumulator { aggregate, filter });
     let count = add(Aggregate::Count(among));
-    if statistic == Statistic::PairCount {
-        return Ok(Final::Converted(count));
-    }
     let of = statistic;
     let wants_x = !matches!(of, Statistic::MeanY | Statistic::SquaresY);
     let wants_y = !matches!(of, Statistic::MeanX | Statistic::SquaresX | Statistic::Variance { .. });
@@ -152,7 +174,7 @@ fn accumulate(
         true => add(Aggregate::CoDeviation { left: x, right: y, among }),
         false => count,
     };
-    Ok(Final::Moments(Moments { statistic, grouped, count, x: x_axis, y: y_axis, products }))
+    Ok(Moments { statistic, grouped, count, x: x_axis, y: y_axis, products })
 }
 
 impl Moments {
@@ -262,7 +284,6 @@ impl Moments {
                 let value = g.about_mean(nodes.products, x.1, y.1, n)?;
                 g.0.case(vec![(some, value)], None)?
             }
-            Statistic::PairCount => nodes.count,
         })
     }
 }

@@ -15,9 +15,8 @@ use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
-use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Literal;
-use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 use millpond_kernels::abi::MAX_EXTENT_ROWS;
 use millpond_kernels::codegen::ir::{
     Accumulator, Aggregate, AggregateSpec, Arithmetic, Comparison, Graph, GraphError, Literal as Slot, MAX_TEXT_BYTES,
@@ -27,70 +26,9 @@ use millpond_kernels::codegen::ir::{
 use crate::column::{DictionaryId, is_characters, is_nested};
 use crate::error::reason::Reason;
 use crate::expr::{LookupTable, Lowering, Scope, Value, refused, sorted_so};
-use crate::operator::aggregate::describe::Call;
-use crate::operator::aggregate::finish::Final;
-use crate::operator::aggregate::lower::unsupported;
+use crate::operator::aggregate::call::{Call, Ordered, unsupported};
 use crate::operator::aggregate::ranked::{present, value_at};
 use crate::operator::aggregate::ranks::{Becomes, Ranked, RankedBy, looked_up_at};
-
-/// Kind of an ordered aggregate.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Ordered {
-    /// The value in this row, counted from 1, or from the end if negative.
-    Nth(i64),
-    /// The list of all values.
-    List,
-    /// The texts concatenated, with this separator.
-    Text(String),
-}
-
-/// Whether function `name` is an ordered aggregate.
-pub(crate) fn is_ordered(name: &str) -> bool {
-    matches!(name, "nth_value" | "array_agg" | "string_agg")
-}
-
-/// The kind of `function` and its order; an argument that is not evaluated per row is removed from `arguments`.
-pub(crate) fn describe(
-    function: &AggregateFunctionExpr,
-    arguments: &mut Vec<Arc<dyn PhysicalExpr>>,
-) -> Result<Option<(Ordered, Vec<PhysicalSortExpr>)>, Reason> {
-    let name = function.fun().name();
-    if !is_ordered(name) {
-        return Ok(None);
-    }
-    let number = if name == "array_agg" { 1 } else { 2 };
-    if arguments.len() != number {
-        return Err(unsupported(function, "it has arguments that no device form knows"));
-    }
-    let constant = if number == 2 { arguments.pop() } else { None };
-    let constant = constant.as_ref().and_then(|e| e.downcast_ref::<Literal>()).map(Literal::value);
-    let ordered = match (name, constant) {
-        ("array_agg", _) => Ordered::List,
-        ("nth_value", _) if function.is_distinct() => {
-            return Err(unsupported(function, "DataFusion does not ask it for distinct values"));
-        }
-        ("nth_value", Some(ScalarValue::Int64(Some(n)))) if !matches!(n, 0 | &i64::MIN) => Ordered::Nth(*n),
-        ("string_agg", Some(between)) if between.is_null() => Ordered::Text(String::new()),
-        ("string_agg", Some(between)) => match between.try_as_str() {
-            Some(Some(between)) => Ordered::Text(between.to_string()),
-            _ => return Err(unsupported(function, "what comes between the texts is none")),
-        },
-        // DataFusion reports this error itself.
-        _ => return Err(unsupported(function, "its second argument is no constant that it takes")),
-    };
-    let mut order = function.order_bys().to_vec();
-    if function.is_reversed() {
-        if order.is_empty() {
-            return Err(unsupported(function, "the order in which rows come has no reverse"));
-        }
-        order.iter_mut().for_each(|key| key.options = !key.options);
-    }
-    let by_argument = |key: &PhysicalSortExpr| arguments.first().is_some_and(|argument| argument.eq(&key.expr));
-    if function.is_distinct() && !(order.is_empty() || order.len() == 1 && by_argument(&order[0])) {
-        return Err(unsupported(function, "distinct values have no order but their own"));
-    }
-    Ok(Some((ordered, order)))
-}
 
 /// Result from a column in its order, by the first row of each group and its number of rows or values.
 #[derive(Debug, Clone, PartialEq)]
@@ -114,11 +52,9 @@ pub(crate) fn lower(
     ranked: &mut Vec<Ranked>,
     (call, ordered, result): (&Call, &Ordered, &DataType),
     filter: Option<NodeId>,
-) -> Result<Final, Reason> {
+) -> Result<InOrder, Reason> {
     let function = call.function.as_ref();
-    let [argument] = call.arguments.as_slice() else {
-        return Err(unsupported(function, "it takes one argument on the device"));
-    };
+    let argument = call.only_argument()?;
     let value = lowering.lower(argument, scope)?;
     let mut order = Vec::new();
     let column = match ordered {
@@ -187,7 +123,7 @@ pub(crate) fn lower(
         Becomes::Items(id) => Some(id),
         _ => column.value.dictionary,
     };
-    Ok(Final::InOrder(InOrder { ordered: ordered.clone(), start, count, rows, column: at, dictionary }))
+    Ok(InOrder { ordered: ordered.clone(), start, count, rows, column: at, dictionary })
 }
 
 /// A column to be ordered.

@@ -21,10 +21,8 @@ use millpond_kernels::codegen::ir::{
 use crate::error::reason::Reason;
 use crate::expr::{LookupTable, refused};
 use crate::expr::{Lowering, Scope, Value};
-use crate::operator::aggregate::describe::Call;
+use crate::operator::aggregate::call::{Call, unsupported};
 use crate::operator::aggregate::digest::{self, Asked};
-use crate::operator::aggregate::finish::Final;
-use crate::operator::aggregate::lower::unsupported;
 use crate::operator::aggregate::ranks::{Becomes, Ranked, RankedBy, looked_up_at};
 
 /// Inverse of the step between weights of an interpolation.
@@ -54,11 +52,6 @@ struct Digested {
     zeros: Option<usize>,
 }
 
-/// Whether function `name` reads positions in the order of its argument.
-pub(crate) fn is_ranked(name: &str) -> bool {
-    matches!(name, "median" | "percentile_cont" | "approx_median" | "approx_percentile_cont")
-}
-
 /// The accumulators of a median or percentile; adds the column to be sorted to `ranked`.
 pub(crate) fn lower(
     lowering: &mut Lowering<'_>,
@@ -67,11 +60,9 @@ pub(crate) fn lower(
     ranked: &mut Vec<Ranked>,
     (call, result): (&Call, &DataType),
     filter: Option<NodeId>,
-) -> Result<Final, Reason> {
+) -> Result<Place, Reason> {
     let function = call.function.as_ref();
-    let [argument] = call.arguments.as_slice() else {
-        return Err(unsupported(function, "it takes one argument on the device"));
-    };
+    let argument = call.only_argument()?;
     let value = lowering.lower(argument, scope)?;
     let repr = lowering.graph.ty(value.node).repr;
     let half = value.data_type == DataType::Float16;
@@ -108,7 +99,7 @@ pub(crate) fn lower(
         }
         None => None,
     };
-    Ok(Final::Placed(Place { start, count, column, percentile: call.percentile, digest, half }))
+    Ok(Place { start, count, column, percentile: call.percentile, digest, half })
 }
 
 /// A group key as a sort key: keys of one group become one value.

@@ -153,7 +153,7 @@ impl Adding<'_> {
         self.of.most_groups.fetch_max(layout.records.into(), Ordering::Relaxed);
         let run = &self.segment.run;
         let (buffer, promise) = run.context.memory.take_zeroed(layout.bytes, &run.context.tags.groups, self.stream)?;
-        let limit = layout.room();
+        let limit = layout.max_groups();
         Ok(State { buffer, layout, groups: 0, limit, generation: 0, _promise: promise })
     }
 
@@ -343,7 +343,7 @@ impl Adding<'_> {
             other => other?,
         };
         pipeline.rehash(&state.buffer, &state.layout, &next.buffer, &next.layout, self.stream)?;
-        self.segment.run.lessons().groups.insert(self.segment.index, next.layout.room());
+        self.segment.run.lessons().groups.insert(self.segment.index, next.layout.max_groups());
         let groups = state.groups.min(state.layout.records.into());
         *state = State { groups, generation: state.generation + 1, ..next };
         Ok(())

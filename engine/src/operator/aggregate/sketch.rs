@@ -12,11 +12,6 @@
 //! Beyond    a run of 51, which one value in 2^50 has, adds nothing to the estimate here, and almost nothing in
 //!           DataFusion.
 
-use std::sync::Arc;
-
-use datafusion::arrow::datatypes::DataType;
-use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use millpond_kernels::codegen::ir::{
     Accumulator, Aggregate, AggregateSpec, Arithmetic, Bitwise, FloatFunction, Graph, GraphError, NodeId, Overflow,
     Repr,
@@ -25,63 +20,55 @@ use millpond_kernels::codegen::ir::{
 use crate::error::reason::Reason;
 use crate::expr::sketch::{REGISTERS, RUN_BITS};
 use crate::expr::{Lowering, Scope, refused};
-use crate::operator::aggregate::finish::Final;
-use crate::operator::aggregate::lower::unsupported;
+use crate::operator::aggregate::call::Call;
 
 /// Number of steps after which the series of [`sigma`] no longer changes, for any number of empty registers.
 const SIGMA_STEPS: usize = 21;
 
-/// Step of `approx_distinct` in an aggregation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sketch {
-    /// The longest run of each register.
-    Longest,
-    /// The estimate, from the longest runs.
-    Estimate,
+/// Accumulators of an estimate: the number of registers with a run, and the sum of their shares.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Estimate {
+    registers: usize,
+    sum: usize,
 }
 
-/// DataFusion's method for `approx_distinct` of a type.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Method {
-    Exact,
-    Sketch,
-}
-
-/// The method of `function` for values of `data_type`.
-pub(crate) fn method(function: &AggregateFunctionExpr, data_type: &DataType) -> Result<Method, Reason> {
-    use DataType::*;
-    match data_type {
-        Boolean | Int8 | Int16 | UInt8 | UInt16 => Ok(Method::Exact),
-        Int32 | Int64 | UInt32 | UInt64 | Date32 | Date64 | Time32(_) | Time64(_) | Timestamp(..) | Duration(_)
-        | Decimal32(..) | Decimal64(..) | Decimal128(..) => Ok(Method::Sketch),
-        Utf8 | LargeUtf8 | Utf8View | Binary | LargeBinary | BinaryView => Ok(Method::Sketch),
-        // DataFusion has none for floats and dictionaries, and reports that itself.
-        _ => Err(unsupported(function, format!("it is not lowered for {data_type}"))),
-    }
-}
-
-/// The accumulators of one of the two aggregations.
-pub(crate) fn lower(
+/// The accumulator of the longest run of a register.
+pub(crate) fn longest(
     lowering: &mut Lowering<'_>,
     scope: &Scope,
     spec: &mut AggregateSpec,
-    (function, sketch, arguments): (&AggregateFunctionExpr, Sketch, &[Arc<dyn PhysicalExpr>]),
+    call: &Call,
     filter: Option<NodeId>,
-) -> Result<Final, Reason> {
-    let [argument] = arguments else {
-        return Err(unsupported(function, "it takes one argument on the device"));
-    };
+) -> Result<usize, Reason> {
+    let run = lowering.lower(call.only_argument()?, scope)?.node;
+    Ok(spec.accumulate(&lowering.graph, Accumulator { aggregate: Aggregate::Max(run), filter }))
+}
+
+/// The accumulators of an estimate, over the longest runs.
+pub(crate) fn estimate(
+    lowering: &mut Lowering<'_>,
+    scope: &Scope,
+    spec: &mut AggregateSpec,
+    call: &Call,
+    filter: Option<NodeId>,
+) -> Result<Estimate, Reason> {
+    let argument = call.only_argument()?;
     let run = lowering.lower(argument, scope)?.node;
-    let graph = &mut lowering.graph;
-    let share = match sketch {
-        Sketch::Longest => None,
-        Sketch::Estimate => Some(share(graph, run).map_err(|e| refused(argument, &e))?),
-    };
+    let share = share(&mut lowering.graph, run).map_err(|e| refused(argument, &e))?;
     let mut add = |aggregate| spec.accumulate(&lowering.graph, Accumulator { aggregate, filter });
-    Ok(match share {
-        None => Final::Is(add(Aggregate::Max(run))),
-        Some(share) => Final::Estimate { registers: add(Aggregate::Count(run)), sum: add(Aggregate::Sum(share)) },
-    })
+    Ok(Estimate { registers: add(Aggregate::Count(run)), sum: add(Aggregate::Sum(share)) })
+}
+
+impl Estimate {
+    /// The result, from the accumulators of the groups.
+    pub(crate) fn finish(
+        self,
+        graph: &mut Graph,
+        accumulator: &impl Fn(usize) -> Result<NodeId, Reason>,
+    ) -> Result<Result<NodeId, GraphError>, Reason> {
+        let (registers, sum) = (accumulator(self.registers)?, accumulator(self.sum)?);
+        Ok(number(graph, registers, sum))
+    }
 }
 
 /// 2^-run, in units of 2^-50.
@@ -92,7 +79,7 @@ fn share(graph: &mut Graph, run: NodeId) -> Result<NodeId, GraphError> {
 }
 
 /// The estimate (`U64`), from the number of registers with a run (`I64`) and the sum of their [`share`]s.
-pub(crate) fn estimate(graph: &mut Graph, registers: NodeId, sum: NodeId) -> Result<NodeId, GraphError> {
+fn number(graph: &mut Graph, registers: NodeId, sum: NodeId) -> Result<NodeId, GraphError> {
     let all = REGISTERS as f64;
     let multiply = |graph: &mut Graph, a, b| graph.arithmetic(Arithmetic::Multiply, a, b, Overflow::Wrap);
     let add = |graph: &mut Graph, a, b| graph.arithmetic(Arithmetic::Add, a, b, Overflow::Wrap);

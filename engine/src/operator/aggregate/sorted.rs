@@ -191,7 +191,7 @@ impl SinkRun for RankRun {
                     }
                     Becomes::Text => {
                         let rows = own.as_extent()?.rows;
-                        let all = joined(segment, &own.lookup_of(0)?.values, &rows, stream).await?;
+                        let all = concatenate(segment, &own.lookup_of(0)?.values, &rows, stream).await?;
                         looked_up.extend([all.whole, all.ends].map(|values| LookupInput { values, validity: None }));
                         promises.push(all.promise);
                         // The rows themselves are read later.
@@ -260,8 +260,8 @@ impl Ranks<'_> {
     }
 }
 
-/// All texts of a column as one text.
-pub(crate) struct Joined {
+/// All texts of a column, concatenated.
+pub(crate) struct Concatenated {
     /// A view of the whole text.
     pub whole: DeviceView,
     /// Bytes that the view points to.
@@ -274,12 +274,12 @@ pub(crate) struct Joined {
 
 /// Concatenates the texts of a column, and returns the end of each. Slices of the result are views into it, so that it
 /// stays as long as the run.
-pub(crate) async fn joined(
+pub(crate) async fn concatenate(
     segment: &SegmentRun,
     views: &DeviceView,
     rows: &ExtentRows,
     stream: &Stream,
-) -> Result<Joined, Failure> {
+) -> Result<Concatenated, Failure> {
     let (run, engine) = (&segment.run, &segment.run.context.engine);
     let place = Working::new(rows.upper_bound());
     let (working, promise) = run.context.memory.take(place.bytes(), &run.context.tags.sort, stream)?;
@@ -309,7 +309,7 @@ pub(crate) async fn joined(
         text::pack(&engine.images, views, &run.reached.all(), rows, working.as_view(), &whole, stream)?;
     }
     run.reached.keep(dense.as_view(), Some(dense_promise));
-    Ok(Joined { whole: front, bytes: whole, ends: working.view(place.ends())?, promise })
+    Ok(Concatenated { whole: front, bytes: whole, ends: working.view(place.ends())?, promise })
 }
 
 /// Bytes of a text that are read at once.

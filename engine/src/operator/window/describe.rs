@@ -25,8 +25,7 @@ use millpond_kernels::window::{MAX_ROWS, Ranking, Units};
 
 use crate::error::reason::Reason;
 use crate::expr::builtin::is_own_aggregate;
-use crate::operator::aggregate::describe::percentile;
-use crate::operator::aggregate::ordered::{self, Ordered};
+use crate::operator::aggregate::call::{Ordered, ordered, percentile};
 
 /// Maximum distance of NTH_VALUE's row from the end of its frame; beyond it the function stays on the CPU.
 const MOST_NTH: i64 = 1 << 16;
@@ -230,7 +229,7 @@ fn call(expr: &Arc<dyn WindowExpr>) -> Result<Call, Reason> {
         if !any.is::<PlainAggregateWindowExpr>() {
             return Err(refused(expr.name(), "DataFusion takes no texts off a frame"));
         }
-        constant = match ordered::describe(function, &mut arguments)? {
+        constant = match ordered(function, &mut arguments)? {
             Some((Ordered::Text(between), order)) if order.is_empty() => Some(Constant::Between(between)),
             _ => return Err(refused(expr.name(), "the texts of a frame are in the order of the window")),
         };

@@ -17,7 +17,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Window, WindowF
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
 use crate::expr::builtin::is_own_aggregate;
-use crate::operator::window::pairs::statistic;
+use crate::operator::window::bivariate::statistic;
 use crate::options::MillpondOptions;
 use crate::plan::logical_walk::any;
 

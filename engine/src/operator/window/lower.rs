@@ -23,13 +23,13 @@ use crate::error::reason::Reason;
 use crate::expr::mended::is_checked;
 use crate::expr::{Lowering, Scope, Value, sorted_so};
 use crate::operator::sort::lower::SortedBy;
+use crate::operator::window::bivariate::{LoweredBivariate, statistic};
+use crate::operator::window::concat::LoweredConcat;
 use crate::operator::window::describe::{Call, Constant, Edge, FrameOf, From, Function, refused};
 use crate::operator::window::distance::{distance, limits};
 use crate::operator::window::distinct::Once;
-use crate::operator::window::pairs::{LoweredPairs, statistic};
 use crate::operator::window::percentile::LoweredPercentile;
 use crate::operator::window::run::WindowRun;
-use crate::operator::window::texts::LoweredText;
 use crate::program::contract::{Sink, SinkRun};
 use crate::program::lower::SegmentLowering;
 use crate::program::piece::LoweredSink;
@@ -95,8 +95,8 @@ pub(crate) enum Work {
         once: Option<LoweredOnce>,
     },
     Percentile(LoweredPercentile),
-    Pairs(LoweredPairs),
-    Text(LoweredText),
+    Bivariate(LoweredBivariate),
+    Concat(LoweredConcat),
 }
 
 /// Method of counting each value of a column once.
@@ -250,7 +250,7 @@ impl Columns<'_, '_> {
                     return self.count(function, arguments, frame);
                 }
                 if let Some(statistic) = statistic(name) {
-                    return self.pairs(function, statistic, arguments, frame);
+                    return self.bivariate(function, statistic, arguments, frame);
                 }
                 let [argument] = arguments.as_slice() else {
                     return Err(refused(
@@ -263,7 +263,7 @@ impl Columns<'_, '_> {
                     (_, Some(Constant::Percentile(of))) => {
                         return self.percentile(function, aggregate, (argument, Some(*of)), frame);
                     }
-                    (_, Some(Constant::Between(between))) => return self.text(function, (argument, between), frame),
+                    (_, Some(Constant::Between(between))) => return self.concat(function, (argument, between), frame),
                     _ => {}
                 }
                 let (column, value) = self.add(argument)?;
@@ -404,7 +404,7 @@ impl LoweredFunction {
         use Operation::{Deviation, Mean, SumFloats, Variance};
         match &self.work {
             Work::Fold { operation, .. } => matches!(operation, SumFloats | Mean | Variance(_) | Deviation(_)),
-            Work::Pairs(pairs) => pairs.statistic != Statistic::RegrCount,
+            Work::Bivariate(of) => of.statistic != Statistic::RegrCount,
             _ => false,
         }
     }

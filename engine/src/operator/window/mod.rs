@@ -13,25 +13,25 @@
 //!          sort.
 //! Shared   adjacent windows share a sort if one order serves all; sorts that served only them are removed.
 //! DISTINCT values count once in a frame; see `distinct.rs`.
-//! More     percentiles, statistics of pairs, concatenated texts: `percentile.rs`, `pairs.rs`, `texts.rs`.
+//! More     percentiles, bivariate statistics, `string_agg`: `percentile.rs`, `bivariate.rs`, `concat.rs`.
 //! Lists    of array_agg are the start and the number of rows of a frame: nothing is copied before the result.
 //! Floats   a frame's sum, average or variance is computed from its rows, not as a running difference as in DataFusion,
 //!          which may lose digits or become NaN.
 //! Memory   the materialised input, a packed copy, and a sorted copy beside the results; see `run`.
 //! Limit    fewer than 2³¹ rows, 16 keys.
-//! Stands for WindowAggExec and BoundedWindowAggExec, and with a filter above it for PartitionedTopKExec (`top.rs`).
+//! Stands for WindowAggExec and BoundedWindowAggExec, and with a filter above it for PartitionedTopKExec (`top_k.rs`).
 
+mod adjacent;
+mod bivariate;
+mod concat;
 mod describe;
 mod distance;
 mod distinct;
 pub(crate) mod filter;
 mod lower;
-mod merge;
-mod pairs;
 mod percentile;
 mod run;
-mod texts;
-mod top;
+mod top_k;
 
 use std::fmt;
 use std::sync::Arc;
@@ -116,7 +116,7 @@ impl DeviceOperator for Windows {
 
     fn place(&self, node: &Arc<dyn ExecutionPlan>, to: &Placing<'_>) -> Option<Result<Placed>> {
         if let Some(top) = node.downcast_ref::<PartitionedTopKExec>() {
-            return Some(top::place(node, top, to));
+            return Some(top_k::place(node, top, to));
         }
         let (functions, input) = functions_of(node.as_ref())?;
         Some(place(node, functions, input, to))
@@ -189,7 +189,7 @@ fn judge(
     check_rows(&input.cpu, input.aggregated, None, to)?;
     let results = results(functions, &sort, &input.columns, to)?;
     let columns: Vec<ColumnInfo> = input.columns.iter().cloned().chain(results).collect();
-    let (plan, order) = match merge::merged(functions, &sort, input, node) {
+    let (plan, order) = match adjacent::merge(functions, &sort, input, node) {
         Some(merged) => merged,
         None => {
             let keeps = input.plan.output_ordering().filter(|_| input.sorted && sort.is_empty()).cloned();

@@ -4,7 +4,7 @@
 //!
 //! Memory   a packed copy of the parts, a sorted copy beside the results, 16 bytes per row for each pair of partition
 //!          and order, and 4.6 bytes per row for the states of an aggregate while it is computed; for more, see
-//!          `distinct.rs`, `percentile.rs` and `texts.rs`.
+//!          `distinct.rs`, `percentile.rs` and `concat.rs`.
 //! Waits    for the bytes of concatenated texts, otherwise never: the number of rows stays on the device.
 
 use std::ops::Range;
@@ -192,8 +192,8 @@ impl Windows<'_> {
             Work::Percentile(percentile) => {
                 self.percentile((window, positions), (function, percentile), ordered, kept, out).await?;
             }
-            Work::Pairs(pairs) => self.pairs((window, positions), pairs, ordered, out)?,
-            Work::Text(text) => self.text((window, positions), text, ordered, out).await?,
+            Work::Bivariate(statistic) => self.bivariate((window, positions), statistic, ordered, out)?,
+            Work::Concat(concat) => self.concat((window, positions), concat, ordered, out).await?,
             Work::Fold { column: of, dictionary, operation, frame, once } => {
                 let mut of = of.map(column).transpose()?;
                 let frame = frame_of(frame, ordered)?;

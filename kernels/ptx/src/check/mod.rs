@@ -134,7 +134,7 @@ impl<'a> Checker<'a> {
         if variable.linkage == Linkage::Extern {
             return fail(format!("{name} is .extern and initialised"));
         }
-        let room = bytes / variable.element_bytes().max(1) * u64::from(variable.vector.unwrap_or(1));
+        let capacity = bytes / variable.element_bytes().max(1) * u64::from(variable.vector.unwrap_or(1));
         let (mut count, mut open) = (0, vec![init]);
         while let Some(init) = open.pop() {
             match init {
@@ -163,8 +163,8 @@ impl<'a> Checker<'a> {
             }
             count += 1;
         }
-        if count > room {
-            return fail(format!("{name} has room for {room} values and {count} initial values"));
+        if count > capacity {
+            return fail(format!("{name} has room for {capacity} values and {count} initial values"));
         }
         Ok(())
     }

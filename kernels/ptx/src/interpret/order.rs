@@ -224,22 +224,22 @@ pub(super) struct Mark {
     pub view: Option<Rc<View>>,
     /// Whether the fence or release has block scope.
     pub block_scope: bool,
-    pub made: Option<Rc<View>>,
+    pub published: Option<Rc<View>>,
 }
 
 impl Mark {
-    pub fn tell(&mut self) -> Rc<View> {
-        if let Some(made) = &self.made {
-            return made.clone();
+    pub fn publish(&mut self) -> Rc<View> {
+        if let Some(view) = &self.published {
+            return view.clone();
         }
         let own = View::of(vec![
             (u64::from(self.block) << 12 | WHOLE_BLOCK, self.full),
             (warp_key(self.block, self.thread >> 5), self.sync),
             (thread_key(self.block, self.thread), self.clock),
         ]);
-        let made = join(&self.view, &Some(Rc::new(own))).unwrap_or_default();
-        self.made = Some(made.clone());
-        made
+        let view = join(&self.view, &Some(Rc::new(own))).unwrap_or_default();
+        self.published = Some(view.clone());
+        view
     }
 }
 
@@ -357,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_epoch_tells_its_parts() {
+    fn an_epoch_has_its_parts() {
         let epoch = Epoch::new(70_000, 31, 17, ONE_LANE, 12_345);
         assert_eq!((epoch.block(), epoch.warp(), epoch.thread(), epoch.clock()), (70_000, 31, 31 * 32 + 17, 12_345));
         assert_eq!(epoch.lane_at(31), Some(17));
@@ -369,9 +369,9 @@ mod tests {
     }
 
     #[test]
-    fn a_view_covers_what_was_told_and_no_more() {
+    fn a_view_covers_what_was_published_and_no_more() {
         let mut mark = Mark { block: 3, thread: 40, clock: 9, full: 4, sync: 6, ..Mark::default() };
-        let view = mark.tell();
+        let view = mark.publish();
         let seen = |warp, lane, clock| view.covers(Epoch::new(3, warp, lane, ONE_LANE, clock), 0);
         assert!(seen(0, 0, 4) && !seen(0, 0, 5));
         assert!(seen(1, 0, 6) && !seen(1, 0, 7));
@@ -383,9 +383,9 @@ mod tests {
     }
 
     #[test]
-    fn what_fences_tell_is_known_and_orders_no_accesses() {
+    fn what_fences_publish_is_known_and_orders_no_accesses() {
         let mut mark = Mark { block: 3, thread: 40, clock: 9, full: 4, sync: 6, ..Mark::default() };
-        let view = mark.tell().by_fence();
+        let view = mark.publish().by_fence();
         let at = |clock| Epoch::new(3, 1, 8, ONE_LANE, clock);
         assert!(view.knows(at(9)) && !view.knows(at(10)) && !view.covers(at(1), 0));
         assert!(view.knows_of(3, 9) && !view.knows_of(3, 10) && !view.knows_of(2, 1));

@@ -472,14 +472,14 @@ mod tests {
         }
 
         fn spread(&mut self, block: usize, warps: std::ops::Range<usize>) {
-            let mut told = None;
+            let mut merged = None;
             for warp in warps.clone() {
                 for view in &self.views[block][warp].known {
-                    told = join(&told, view);
+                    merged = join(&merged, view);
                 }
             }
             for warp in warps {
-                self.views[block][warp].known = std::array::from_fn(|_| told.clone());
+                self.views[block][warp].known = std::array::from_fn(|_| merged.clone());
             }
         }
 
@@ -493,10 +493,10 @@ mod tests {
                 view: self.views[b][0].known[0].clone(),
                 ..Default::default()
             };
-            let told: Option<Rc<View>> = Some(mark.tell());
+            let published: Option<Rc<View>> = Some(mark.publish());
             self.clock[b] += 1;
             let known = &mut self.views[t][0].known[0];
-            *known = join(known, &told);
+            *known = join(known, &published);
         }
     }
 

@@ -14,7 +14,7 @@ use millpond_ptx::build::{Compare, Reg};
 use super::integer::divide_unsigned_constant;
 use super::lanes::Number;
 use super::{Computed, Row};
-use crate::codegen::infer::{calendar, per_day};
+use crate::codegen::graph::{calendar, per_day};
 use crate::codegen::ir::{DateGrain, DatePart, ErrorCode, Lane, NodeId, Overflow, Range, Rounding, TimeUnit};
 use crate::codegen::value::CodegenError;
 

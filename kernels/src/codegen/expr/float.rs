@@ -274,17 +274,17 @@ fn ordered(f: &mut FunctionBuilder, lane: Lane, bits: Reg) -> Reg {
 fn nan(f: &mut FunctionBuilder, lane: Lane, suspects: &[Reg]) -> Reg {
     let Bits { ty, sign, quiet } = Bits::of(lane);
     // Exponent and quiet bits are adjacent, directly below the sign.
-    let made = sign | (sign - quiet);
-    let made = match lane {
-        Lane::F32 => Operand::F32(f32::from_bits(made as u32)),
-        _ => Operand::F64(f64::from_bits(made)),
+    let default = sign | (sign - quiet);
+    let default = match lane {
+        Lane::F32 => Operand::F32(f32::from_bits(default as u32)),
+        _ => Operand::F64(f64::from_bits(default)),
     };
-    let mut chosen = made;
+    let mut chosen = default;
     for &operand in suspects.iter().rev() {
         let is_nan = f.setp(Compare::Nan, operand, operand);
         chosen = f.select(is_nan, operand, chosen).into();
     }
-    let Operand::Reg(chosen) = chosen else { return f.copy(type_of(lane), made) };
+    let Operand::Reg(chosen) = chosen else { return f.copy(type_of(lane), default) };
     let bits = f.reinterpret(ty, chosen);
     let bits = f.or(bits, quiet);
     f.reinterpret(type_of(lane), bits)

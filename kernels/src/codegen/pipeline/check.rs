@@ -2,8 +2,8 @@
 //!
 //! Errors  name the node, column or sink, and the reason; unsupported and malformed specs are different errors.
 
+use super::super::aggregate::cells::AggregatePlan;
 use super::super::ir::*;
-use super::super::sink::cells::AggregatePlan;
 use super::super::value::CodegenError;
 use crate::abi;
 use crate::tune;

@@ -7,13 +7,11 @@
 //! Kernels   `pipeline`, and for aggregates `emit`; hash tables also `rehash`.
 //! Grid      persistent, any number of blocks: rows are strided (aggregates, dense output), or blocks take tiles
 //!           (compaction).
-//! Parts     `check` rejects malformed specs, `rows` iterates rows through the filters, `outputs` and `aggregate` are
-//!           the sinks.
+//! Parts     `check` rejects malformed specs, `outputs` are the kernels that write rows; `rows`, `aggregate` and `join`
+//!           beside this folder iterate rows, add them to groups and to join tables.
 
-mod aggregate;
 mod check;
 mod outputs;
-mod rows;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -21,14 +19,14 @@ use millpond_ptx::ast::{Function, FunctionKind, Item, Module, Statement};
 use millpond_ptx::build::{FunctionBuilder, ModuleBuilder, risky_predicates};
 use millpond_ptx::static_shared_bytes;
 
-use super::ahead::RowAhead;
+use super::aggregate::aggregate_kernel;
+use super::aggregate::cells::AggregatePlan;
+use super::aggregate::emit::{emit_kernel, rehash_kernel};
+use super::aggregate::prefetch::Prefetch;
 use super::ir::*;
 use super::params::ParamList;
-use super::sink::cells::AggregatePlan;
-use super::sink::emit::{emit_kernel, rehash_kernel};
 use super::value::CodegenError;
 use crate::tune;
-use aggregate::aggregate_kernel;
 use check::check;
 use outputs::{mark_kernel, materialise_kernel, table_kernel};
 
@@ -103,7 +101,7 @@ pub fn compile(spec: &PipelineSpec) -> Result<CompiledPipeline, CodegenError> {
 /// As [`compile`].
 pub fn compile_module(spec: &PipelineSpec) -> Result<(CompiledPipeline, Module), CodegenError> {
     check(spec)?;
-    let mut rows_per_thread = RowAhead::new(spec).rows;
+    let mut rows_per_thread = Prefetch::new(spec).rows;
     loop {
         let (mut compiled, module) = compile_with(spec, rows_per_thread)?;
         if rows_per_thread == 1 || compiled.pipeline.instructions <= tune::UNROLLED_INSTRUCTIONS {
@@ -133,7 +131,7 @@ fn compile_with(spec: &PipelineSpec, rows_per_thread: u32) -> Result<(CompiledPi
         }
         SinkSpec::Aggregate(aggregate) => {
             let plan = AggregatePlan::new(&spec.graph, aggregate);
-            let ahead = RowAhead { rows: rows_per_thread, ..RowAhead::new(spec) };
+            let ahead = Prefetch { rows: rows_per_thread, ..Prefetch::new(spec) };
             let (f, params) = aggregate_kernel(&mut module, spec, &plan, &ahead)?;
             let mut pipeline = add(&mut module, f, params, plan.threads());
             pipeline.rows_per_thread = rows_per_thread;

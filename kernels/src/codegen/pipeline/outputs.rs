@@ -11,14 +11,13 @@ use millpond_ptx::build::{Atomic, Compare, FunctionBuilder, ModuleBuilder, Param
 
 use super::super::expr::Expressions;
 use super::super::ir::{NodeId, PipelineSpec, SinkSpec, TableSpec, Ty};
+use super::super::join::table::TableBuild;
 use super::super::load::RowLeaves;
 use super::super::params::{ParamList, Slot};
-use super::super::sink::compact::Compaction;
-use super::super::sink::emit::take_over_error;
-use super::super::sink::table::TableBuild;
-use super::super::sink::write::Outputs;
+use super::super::rows::compact::Compaction;
+use super::super::rows::write::Outputs;
+use super::super::rows::{Rows, Source, close_all, each_row, open_filters, take_over_error};
 use super::super::value::{CodegenError, Emit};
-use super::rows::{Rows, Source, close_all, each_row, open_filters};
 use crate::abi;
 use crate::tune;
 
@@ -89,8 +88,8 @@ fn compact_rows(
                 f.for_(0u32, count, 1u32, |f, index| {
                     let descriptor = f.element(extents, index, width);
                     let source = f.load_constant(Type::U64, descriptor.at(abi::EXTENT_SOURCE as i64));
-                    let made = f.setp(Compare::Ne, source, 0u64);
-                    f.if_(made, |f| take_over_error(f, source, rows.control));
+                    let has_source = f.setp(Compare::Ne, source, 0u64);
+                    f.if_(has_source, |f| take_over_error(f, source, rows.control));
                 });
             });
             Some((f.copy(Type::U64, extents), f.copy(Type::U32, 0u32), width))

@@ -217,7 +217,7 @@ impl State {
         let is_late = self.meetings > MOST_MEETINGS;
         // Literals that hold on one side only: under them, no thread comes from the side where the register is
         // unassigned.
-        let (only_here, only_there) = (other.told_apart(predicates, self), self.told_apart(predicates, other));
+        let (only_here, only_there) = (other.distinguishing(predicates, self), self.distinguishing(predicates, other));
         let mut changed = false;
         let mut assigned = self.assigned.clone();
         let mut conditions = Vec::new();
@@ -232,10 +232,10 @@ impl State {
                 continue;
             }
             let before: Vec<Literal> = self.conditions(register).collect();
-            let told: &[Literal] = if mine { &only_here } else { &only_there };
+            let literals: &[Literal] = if mine { &only_here } else { &only_there };
             let mut both: Vec<Literal> = before.iter().copied().chain(other.conditions(register)).collect();
             if mine || theirs {
-                both.extend(told);
+                both.extend(literals);
             }
             both.retain(|literal| !is_late || mine || before.contains(literal));
             both.retain(|literal| {
@@ -278,16 +278,16 @@ impl State {
 
     /// Literals that hold in `with` and fail here, the latest first; if there are none, one that fails here. Also flags
     /// that are false here: `with` may have lost the value of its flags, but not the registers assigned under them.
-    fn told_apart(&self, predicates: &Predicates, with: &State) -> Vec<Literal> {
+    fn distinguishing(&self, predicates: &Predicates, with: &State) -> Vec<Literal> {
         let opposites = || self.facts.iter().rev().map(|fact| fact.not());
-        let mut told: Vec<Literal> =
+        let mut literals: Vec<Literal> =
             opposites().filter(|literal| with.follows(predicates, *literal, [None, None], 2)).collect();
-        if told.is_empty() {
-            told.extend(opposites().next());
+        if literals.is_empty() {
+            literals.extend(opposites().next());
         }
-        told.truncate(MOST_CONDITIONS);
-        told.extend(opposites().filter(|literal| predicates.flags[literal.register() as usize]));
-        told
+        literals.truncate(MOST_CONDITIONS);
+        literals.extend(opposites().filter(|literal| predicates.flags[literal.register() as usize]));
+        literals
     }
 
     /// Whether a register is assigned in the threads where `literal` holds; true if there are no such threads.

@@ -172,11 +172,11 @@ fn add_f64(old: u64, operand: u64, shared: bool) -> u64 {
         return sum.to_bits();
     }
     let nan = |bits: &u64| f64::from_bits(*bits).is_nan();
-    let made = 0xFFF8_0000_0000_0000;
+    let default = 0xFFF8_0000_0000_0000;
     if shared {
-        [old, operand].into_iter().find(nan).map_or(made, |bits| bits | 1 << 51)
+        [old, operand].into_iter().find(nan).map_or(default, |bits| bits | 1 << 51)
     } else {
-        [operand, old].into_iter().find(nan).unwrap_or(made)
+        [operand, old].into_iter().find(nan).unwrap_or(default)
     }
 }
 

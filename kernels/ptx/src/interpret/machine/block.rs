@@ -327,12 +327,12 @@ impl Block {
         // Knowledge of the threads after the barrier.
         let all = state.arrived.iter().all(|&mask| mask == 0)
             && warps.iter().zip(&state.waiting).all(|(warp, &waiting)| warp.live & !waiting == 0);
-        let mut told = None;
+        let mut merged = None;
         for (index, warp) in warps.iter().enumerate() {
             let Some(views) = &warp.views else { continue };
             let mask = state.waiting[index] | state.arrived[index];
             for lane in (0..32).filter(|lane| mask >> lane & 1 == 1) {
-                told = join(&told, &views.known[lane as usize]);
+                merged = join(&merged, &views.known[lane as usize]);
             }
         }
         if all {
@@ -351,7 +351,7 @@ impl Block {
                 let lanes = (0..32).filter(|lane| mask >> lane & 1 == 1);
                 entries.extend(lanes.map(|lane| lanes_entry(block, index as u32, lane, clock)));
             }
-            told = join(&told, &Some(Rc::new(View::of(entries))));
+            merged = join(&merged, &Some(Rc::new(View::of(entries))));
         }
         common.tick();
         for (index, warp) in warps.iter_mut().enumerate() {
@@ -359,10 +359,10 @@ impl Block {
             if waiting == 0 {
                 continue;
             }
-            if told.is_some() {
+            if merged.is_some() {
                 let views = warp.views.get_or_insert_default();
                 for lane in (0..32).filter(|lane| waiting >> lane & 1 == 1) {
-                    views.known[lane as usize] = join(&views.known[lane as usize], &told);
+                    views.known[lane as usize] = join(&views.known[lane as usize], &merged);
                 }
             }
             for lane in (0..32usize).filter(|lane| waiting >> lane & 1 == 1) {

@@ -136,10 +136,10 @@ impl Warp {
 
     /// Every lane of `mask` learns the accesses and the knowledge of the others.
     fn synchronise(&mut self, common: &mut Common, mask: u32) {
-        let mut told = None;
+        let mut merged = None;
         if let Some(views) = &self.views {
             for lane in lanes_of(mask) {
-                told = join(&told, &views.known[lane]);
+                merged = join(&merged, &views.known[lane]);
             }
         }
         if mask == self.live {
@@ -147,13 +147,13 @@ impl Warp {
         } else {
             let block = common.number & BLOCK_NUMBER;
             let entries = lanes_of(mask).map(|lane| lanes_entry(block, self.index, lane as u32, common.clock));
-            told = join(&told, &Some(Rc::new(View::of(entries.collect()))));
+            merged = join(&merged, &Some(Rc::new(View::of(entries.collect()))));
         }
         common.tick();
-        if told.is_some() {
+        if merged.is_some() {
             let views = self.views.get_or_insert_default();
             for lane in lanes_of(mask) {
-                views.known[lane] = join(&views.known[lane], &told);
+                views.known[lane] = join(&views.known[lane], &merged);
             }
         }
     }

@@ -139,12 +139,12 @@ impl<'a> Machine<'a> {
         loop {
             // Without a seed, one block at a time while blocks finish in their turn; otherwise the number of blocks
             // doubles.
-            let room = match self.random.on {
+            let limit = match self.random.on {
                 true => usize::MAX,
                 false if barren => resident.len() * 2,
                 false => resident.len().max(1),
             };
-            while resident.len() < room
+            while resident.len() < limit
                 && let Some(block) = self.admit(&mut taken)
             {
                 resident.push(block);

@@ -190,14 +190,14 @@ impl Machine<'_> {
         update: bool,
     ) {
         let block_scope = strength.scope == Some(Scope::Block);
-        let told = if strength.release {
+        let published = if strength.release {
             let mut mark = warp.mark(common, lane, block_scope);
-            Some((mark.tell(), block_scope))
+            Some((mark.publish(), block_scope))
         } else {
             let fence = warp.views.as_mut().and_then(|views| views.fence[lane].as_mut());
-            fence.map(|mark| (mark.tell(), mark.block_scope || block_scope))
+            fence.map(|mark| (mark.publish(), mark.block_scope || block_scope))
         };
-        match told {
+        match published {
             Some((view, block_scope)) => {
                 let only_block = block_scope.then_some(common.number);
                 let view = match self.messages.get(&key) {
@@ -232,7 +232,7 @@ impl Machine<'_> {
             }
             let mut mark = warp.mark(common, lane, scope == Scope::Block);
             if in_order {
-                self.fenced = join(&self.fenced, &Some(Rc::new(mark.tell().by_fence())));
+                self.fenced = join(&self.fenced, &Some(Rc::new(mark.publish().by_fence())));
             }
             if let Some(views) = &mut warp.views {
                 views.fence[lane] = Some(Box::new(mark));

@@ -220,12 +220,7 @@ impl Warp {
                     self.patience -= 1;
                 }
                 let step = &image.steps[group.pc as usize];
-                let active = match step.guard {
-                    NO_GUARD => group.mask,
-                    guard => {
-                        group.mask & lanes_true(&self.registers[group.frame + (guard >> 1) as usize], guard & 1 == 1)
-                    }
-                };
+                let active = self.active(group, step);
                 machine.warp_instructions += 1;
                 machine.lane_instructions += u64::from(active.count_ones());
                 match &step.op {
@@ -297,6 +292,15 @@ impl Warp {
             }
         }
         Ok(Outcome::Over)
+    }
+
+    /// Lanes of the group for which the step's guard is true.
+    #[inline]
+    fn active(&self, group: Group, step: &Step) -> u32 {
+        match step.guard {
+            NO_GUARD => group.mask,
+            guard => group.mask & lanes_true(&self.registers[group.frame + (guard >> 1) as usize], guard & 1 == 1),
+        }
     }
 
     fn park(&mut self, group: Group) {
@@ -507,7 +511,7 @@ pub(super) fn mask_of(op: &Op) -> &crate::interpret::alu::Source {
         Op::Match(matching) => &matching.mask,
         Op::Reduce(reduce) => &reduce.mask,
         Op::Shuffle(shuffle) => &shuffle.mask,
-        _ => unreachable!("only instructions with a lane mask are asked for it"),
+        _ => unreachable!("only instructions with a lane mask have one"),
     }
 }
 
