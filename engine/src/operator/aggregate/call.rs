@@ -18,7 +18,7 @@ use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 use crate::expr::builtin::is_own_aggregate;
 use crate::expr::sketch::{SketchExpr, SketchPart};
 use crate::operator::aggregate::digest::{USUAL_SIZE, most_apart};
-use crate::reason::Reason;
+use crate::error::reason::Reason;
 
 /// One result of an aggregation.
 #[derive(Debug, Clone)]
