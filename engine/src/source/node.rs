@@ -131,7 +131,7 @@ impl SourceExec {
     }
 
     /// The node as the source of a program.
-    pub(crate) fn source(&self) -> impl Source + 'static {
+    pub(crate) fn source(&self) -> impl Source + use<> {
         NodeSource { node: self.clone(), begun: AtomicBool::new(false) }
     }
 }
