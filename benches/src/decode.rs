@@ -120,7 +120,7 @@ async fn column(
         let took = began.elapsed();
         passed = result.batches.first().map(|batch| batch.column(0).as_primitive::<Int64Type>().value(0));
         if run == 0 {
-            let counted = |name| millpond::source::parquet::counted(&result.plan, name);
+            let counted = |name| millpond::source::counted(&result.plan, name);
             is_decoded = counted(metric::ROW_GROUPS) > 0
                 && counted(metric::FOREIGN_FILES) + counted(metric::FOREIGN_ROW_GROUPS) == 0;
             is_on_device = counted(metric::COLUMNS_ON_DEVICE) > 0;

@@ -12,8 +12,7 @@ use std::sync::Arc;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::physical_plan::ExecutionPlan;
 
-use crate::source::parquet::DeviceScanExec;
-use crate::source::upload::statistics;
+use crate::source::{SourceExec, statistics};
 
 /// Rows and bytes that the scans of a query have read so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -31,7 +30,7 @@ impl Progress {
     pub fn of(plan: &Arc<dyn ExecutionPlan>) -> Self {
         let mut progress = Self { of_rows: Some(0), ..Self::default() };
         let walked = plan.apply(|node| {
-            let statistics = match node.downcast_ref::<DeviceScanExec>() {
+            let statistics = match node.downcast_ref::<SourceExec>().filter(|source| source.is_parquet()) {
                 Some(scan) => scan.statistics().cloned(),
                 None if node.children().is_empty() => statistics(node.as_ref()),
                 None => return Ok(TreeNodeRecursion::Continue),

@@ -20,7 +20,7 @@ use crate::placement::judged::Judged;
 use crate::placement::{plan_reasons, reasons_of};
 use crate::reason::Reason;
 use crate::result::node::DownloadExec;
-use crate::source::parquet::DeviceScanExec;
+use crate::source::is_parquet_scan;
 
 pub use crate::metric;
 
@@ -162,7 +162,7 @@ impl QueryReport {
 
     /// Counts the Parquet scans in `plan`.
     fn count_scans(&mut self, plan: &Arc<dyn ExecutionPlan>) {
-        if plan.is::<DeviceScanExec>() {
+        if is_parquet_scan(plan.as_ref()) {
             self.parquet_scans += 1;
             return;
         }

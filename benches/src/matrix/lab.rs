@@ -26,8 +26,7 @@ use millpond::datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use millpond::datafusion::error::{DataFusionError, Result};
 use millpond::datafusion::parquet::file::metadata::ParquetMetaDataReader;
 use millpond::datafusion::prelude::{ParquetReadOptions, SessionConfig};
-use millpond::source::parquet::DeviceScanExec;
-use millpond::source::upload::UploadExec;
+use millpond::source::{is_parquet_scan, is_source};
 use millpond::store::Store;
 use millpond::{DeviceChoice, Fallback, Millpond, MillpondOptions, QueryResult, metric};
 use millpond_data::matrix::ROW_ID;
@@ -437,15 +436,7 @@ fn has_device_form(data_type: &DataType) -> bool {
 
 /// Sum of the metric `name` over a plan's scans.
 fn counted(result: &QueryResult, name: &str) -> u64 {
-    let mut sum = 0;
-    let walked = result.plan.apply(|node| {
-        if node.is::<DeviceScanExec>() {
-            sum += node.metrics().and_then(|metrics| metrics.sum_by_name(name)).map_or(0, |value| value.as_usize());
-        }
-        Ok(TreeNodeRecursion::Continue)
-    });
-    debug_assert!(walked.is_ok(), "the walk above returns no error");
-    sum as u64
+    millpond::source::counted(&result.plan, name) as u64
 }
 
 /// The names of a plan's nodes, from the top.
@@ -463,8 +454,8 @@ fn nodes(result: &QueryResult) -> String {
 fn scans(result: &QueryResult) -> (u64, u64) {
     let (mut scans, mut uploads) = (0, 0);
     let walked = result.plan.apply(|node| {
-        scans += u64::from(node.is::<DeviceScanExec>());
-        uploads += u64::from(node.is::<UploadExec>());
+        scans += u64::from(is_parquet_scan(node.as_ref()));
+        uploads += u64::from(is_source(node.as_ref()) && !is_parquet_scan(node.as_ref()));
         Ok(TreeNodeRecursion::Continue)
     });
     debug_assert!(walked.is_ok(), "the walk above returns no error");

@@ -33,8 +33,7 @@ use crate::profile::{Profile, SegmentProfile, step, steps_text};
 use crate::program::segments::NodeWork;
 use crate::report::QueryReport;
 use crate::result::node::{DownloadExec, downloads};
-use crate::source::is_source;
-use crate::source::parquet::DeviceScanExec;
+use crate::source::{is_parquet_scan, is_source};
 
 /// A plan that has run, with its figures.
 pub(super) struct Analyzed<'a> {
@@ -80,7 +79,7 @@ pub(super) fn analyzed(analyzed: &Analyzed<'_>) -> String {
         with_time.max_by_key(|(_, figures)| figures.ns).map(|(line, _)| line)
     };
     let reads = Reads {
-        parquet: lines.iter().any(|line| line.node.is::<DeviceScanExec>()),
+        parquet: lines.iter().any(|line| is_parquet_scan(line.node.as_ref())),
         on_cpu: lines.iter().any(|line| line.side == Side::Cpu && line.node.children().is_empty()),
     };
     let limited = limit::ran(profile, reads, longest(Side::Cpu), longest(Side::Device));

@@ -6,8 +6,7 @@ use datafusion::common::Statistics;
 use datafusion::physical_plan::ExecutionPlan;
 
 use super::tree::{Line, Side, files};
-use crate::source::parquet::DeviceScanExec;
-use crate::source::upload::UploadExec;
+use crate::source::SourceExec;
 
 /// A source of the device, or a CPU scan.
 pub(super) struct Source {
@@ -27,11 +26,10 @@ pub(super) fn sources(lines: &[Line]) -> Vec<Source> {
 }
 
 fn source(node: &dyn ExecutionPlan) -> Source {
-    let (input, statistics) = match (node.downcast_ref::<DeviceScanExec>(), node.downcast_ref::<UploadExec>()) {
-        (Some(scan), _) => (scan.input(), scan.statistics()),
-        (_, Some(upload)) => (upload.input(), upload.statistics()),
-        _ => return Source { name: node.name().to_string(), is_file: false, rows: None, bytes: None },
+    let Some(source) = node.downcast_ref::<SourceExec>() else {
+        return Source { name: node.name().to_string(), is_file: false, rows: None, bytes: None };
     };
+    let (input, statistics) = (source.input(), source.statistics());
     let file = files(input.as_ref());
     let rows = statistics.and_then(|statistics| statistics.num_rows.get_value().copied());
     Source {

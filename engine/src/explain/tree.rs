@@ -24,8 +24,7 @@ use crate::placement::fallback::FallbackExec;
 use crate::placement::judged::Judged;
 use crate::reason::Reason;
 use crate::result::node::DownloadExec;
-use crate::source::parquet::DeviceScanExec;
-use crate::source::upload::UploadExec;
+use crate::source::{SourceExec, is_parquet_scan, is_source};
 
 /// Side of a node: where it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +90,7 @@ impl Walk<'_> {
         }
         let side = match () {
             () if plan.is::<DownloadExec>() => Side::Download,
-            () if plan.is::<UploadExec>() || plan.is::<DeviceScanExec>() => Side::Source,
+            () if is_source(plan.as_ref()) => Side::Source,
             () if self.operators.is_device_node(plan.as_ref()) => Side::Device,
             () => Side::Cpu,
         };
@@ -102,7 +101,7 @@ impl Walk<'_> {
         };
         reasons.dedup();
         self.lines.push(Line { node: Arc::clone(plan), level, words: words(plan), side, counts, reasons });
-        if !plan.is::<DeviceScanExec>() {
+        if !is_parquet_scan(plan.as_ref()) {
             plan.children().into_iter().for_each(|child| self.node(child, level + 1));
         }
     }
@@ -124,18 +123,18 @@ impl Walk<'_> {
 
 /// Label of a node as DataFusion displays it; files are shown by name only.
 fn words(plan: &Arc<dyn ExecutionPlan>) -> String {
-    if let Some(scan) = plan.downcast_ref::<DeviceScanExec>() {
-        let files = files(scan.input().as_ref()).unwrap_or_default();
-        return format!("DeviceScanExec: {files}{}", columns(scan.input().as_ref()));
-    }
     if plan.is::<DownloadExec>() {
         return plan.name().to_string();
     }
-    if let Some(upload) = plan.downcast_ref::<UploadExec>() {
-        // Its reasons are shown at the nodes below.
-        return match upload.reasons() {
+    if let Some(source) = plan.downcast_ref::<SourceExec>() {
+        let input = source.input().as_ref();
+        return match source.reasons() {
+            _ if source.is_parquet() => {
+                format!("{}: {}{}", source.name(), files(input).unwrap_or_default(), columns(input))
+            }
             [] => default_words(plan),
-            _ => upload.name().to_string(),
+            // They are shown at the nodes below.
+            _ => source.name().to_string(),
         };
     }
     match files(plan.as_ref()) {

@@ -18,6 +18,7 @@ pub mod join;
 pub mod limit;
 pub mod project;
 pub mod recursion;
+mod scan;
 pub mod sort;
 pub mod union;
 pub mod unnest;
@@ -26,15 +27,12 @@ pub mod window;
 use std::sync::Arc;
 
 use crate::contract::Operators;
-use crate::source::parquet::Scan;
-use crate::source::upload::Upload;
 
 /// The engine's own operators. A session adds others with
 /// [`MillpondBuilder::operator`](crate::MillpondBuilder::operator).
 pub fn registry() -> Operators {
     Operators::new([
-        Arc::new(Scan) as _,
-        Arc::new(Upload) as _,
+        Arc::new(scan::Scan) as _,
         // Before `Project`: it claims the projection above its items.
         Arc::new(unnest::Unnest::default()) as _,
         Arc::new(filter::Filter) as _,

@@ -24,9 +24,8 @@ use crate::placement::walk::{Borders, with_children};
 use crate::program::contract::Cut;
 use crate::reason::Reason;
 use crate::result::node::DownloadExec;
-use crate::source::parquet::DeviceScanExec;
+use crate::source::SourceExec;
 use crate::source::reset::ready_again_above;
-use crate::source::upload::UploadExec;
 
 /// Creates borders for one device.
 pub(super) struct Bridge<'a> {
@@ -75,10 +74,7 @@ impl Borders for Bridge<'_> {
         reasons: Vec<Reason>,
         statistics: Option<Arc<Statistics>>,
     ) -> Arc<dyn ExecutionPlan> {
-        match DeviceScanExec::of(&plan, statistics.clone()) {
-            Ok(scan) => Arc::new(scan),
-            Err(why) => Arc::new(UploadExec::new(plan, reasons).with_statistics(statistics).read_because(why)),
-        }
+        Arc::new(SourceExec::new(plan, reasons, statistics))
     }
 
     fn download(&self, tree: DeviceTree, reasons: Vec<Reason>, hashed: bool) -> Result<Arc<dyn ExecutionPlan>> {
@@ -118,8 +114,8 @@ pub fn plan_reasons(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
 pub fn reasons_of(plan: &Arc<dyn ExecutionPlan>) -> Vec<Reason> {
     let mut reasons = Vec::new();
     let walked = plan.apply(|node| {
-        let shown = if let Some(upload) = node.downcast_ref::<UploadExec>() {
-            upload.reasons()
+        let shown = if let Some(source) = node.downcast_ref::<SourceExec>() {
+            source.reasons()
         } else if let Some(download) = node.downcast_ref::<DownloadExec>() {
             download.reasons()
         } else if let Some(fallback) = node.downcast_ref::<FallbackExec>() {

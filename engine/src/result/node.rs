@@ -41,8 +41,7 @@ use crate::program::prepared::{Lessons, Prepared};
 use crate::program::segments::{NodeWork, Program};
 use crate::reason::Reason;
 use crate::result::takeover;
-use crate::source::parquet::DeviceScanExec;
-use crate::source::upload::UploadExec;
+use crate::source::SourceExec;
 use crate::subqueries::{Subqueries, reads_subquery};
 
 /// Runs the device subtree below it.
@@ -183,8 +182,7 @@ impl DownloadExec {
     pub(crate) fn host_inputs(&self) -> Vec<Arc<dyn ExecutionPlan>> {
         let mut inputs = Vec::new();
         let walked = self.input.apply(|node| {
-            let upload = node.downcast_ref::<UploadExec>().map(UploadExec::input);
-            let read = upload.or_else(|| node.downcast_ref::<DeviceScanExec>().map(DeviceScanExec::input));
+            let read = node.downcast_ref::<SourceExec>().map(SourceExec::input);
             inputs.extend(read.cloned());
             Ok(if read.is_some() { TreeNodeRecursion::Jump } else { TreeNodeRecursion::Continue })
         });
@@ -320,11 +318,8 @@ pub(crate) async fn runs_ended(plan: &Arc<dyn ExecutionPlan>) {
 
 /// Copy of a device subtree for another run.
 fn as_new(plan: &Arc<dyn ExecutionPlan>, subqueries: &Subqueries) -> Result<Arc<dyn ExecutionPlan>> {
-    if let Some(upload) = plan.downcast_ref::<UploadExec>() {
-        return Ok(Arc::new(upload.as_new(subqueries)?));
-    }
-    if let Some(scan) = plan.downcast_ref::<DeviceScanExec>() {
-        return Ok(Arc::new(scan.as_new(subqueries)?));
+    if let Some(source) = plan.downcast_ref::<SourceExec>() {
+        return Ok(Arc::new(source.as_new(subqueries)?));
     }
     let children = plan.children().into_iter().map(|child| as_new(child, subqueries)).collect::<Result<Vec<_>>>()?;
     Arc::clone(plan).replace_children(children, REPLACE)

@@ -21,7 +21,7 @@ use crate::store::MadeSource;
 
 /// True if two inputs of the device read the same rows; `None` if they are not scans, or of a kind that is not
 /// compared.
-pub(super) fn same_scan(a: &Arc<dyn ExecutionPlan>, b: &Arc<dyn ExecutionPlan>, own: &HashSet<u64>) -> Option<bool> {
+pub(crate) fn same_scan(a: &Arc<dyn ExecutionPlan>, b: &Arc<dyn ExecutionPlan>, own: &HashSet<u64>) -> Option<bool> {
     let (a, b) = (a.downcast_ref::<DataSourceExec>()?.data_source(), b.downcast_ref::<DataSourceExec>()?.data_source());
     if let (Some(a), Some(b)) = (a.downcast_ref::<MemorySourceConfig>(), b.downcast_ref::<MemorySourceConfig>()) {
         return Some(same_batches(a, b));

@@ -29,7 +29,7 @@ use millpond::operator::registry;
 use millpond::placement::{PlaceOnDevice, Placing};
 use millpond::program::contract::Cut;
 use millpond::reason::Reason;
-use millpond::source::upload::UploadExec;
+use millpond::source::SourceExec;
 use millpond::{DeviceChoice, Fallback, Millpond, MillpondBuilder, QueryReport, error};
 
 use crate::support::{parts, plan_text, session};
@@ -217,13 +217,13 @@ async fn statistics_of_a_scan_are_read_once_for_a_plan() {
     let mut uploads = Vec::new();
     placed
         .apply(|node| {
-            uploads.extend(node.is::<UploadExec>().then(|| Arc::clone(node)));
+            uploads.extend(node.is::<SourceExec>().then(|| Arc::clone(node)));
             Ok(TreeNodeRecursion::Continue)
         })
         .unwrap();
     let [upload] = uploads.as_slice() else { panic!("one scan is uploaded: {uploads:?}") };
     let rows =
-        |upload: &Arc<dyn ExecutionPlan>| upload.downcast_ref::<UploadExec>().unwrap().statistics().unwrap().num_rows;
+        |upload: &Arc<dyn ExecutionPlan>| upload.downcast_ref::<SourceExec>().unwrap().statistics().unwrap().num_rows;
     assert_eq!(rows(upload), Precision::Exact(1000));
     let over = |input: &Arc<Counted>| {
         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);

@@ -23,8 +23,7 @@ use millpond::datafusion::parquet::basic::{Compression, Encoding};
 use millpond::datafusion::parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
 use millpond::datafusion::parquet::file::reader::{FileReader, SerializedFileReader};
 use millpond::datafusion::prelude::ParquetReadOptions;
-use millpond::source::parquet::DeviceScanExec;
-use millpond::source::upload::UploadExec;
+use millpond::source::{is_parquet_scan, is_source};
 use millpond::{DeviceChoice, Fallback, Millpond, QueryResult};
 
 use crate::answers::Answer;
@@ -61,15 +60,15 @@ async fn over(device: DeviceChoice, path: &Path) -> Millpond {
 
 /// Sum of the metric `name` over a plan's scans.
 pub fn counted(result: &QueryResult, name: &str) -> usize {
-    millpond::source::parquet::counted(&result.plan, name)
+    millpond::source::counted(&result.plan, name)
 }
 
 /// How many scans of a plan are of each kind: the decoder's, and those of which DataFusion gives the rows.
 fn scans(result: &QueryResult) -> (usize, usize) {
     let (mut own, mut uploads) = (0, 0);
     let walked = result.plan.apply(|node| {
-        own += usize::from(node.is::<DeviceScanExec>());
-        uploads += usize::from(node.is::<UploadExec>());
+        own += usize::from(is_parquet_scan(node.as_ref()));
+        uploads += usize::from(is_source(node.as_ref()) && !is_parquet_scan(node.as_ref()));
         Ok(TreeNodeRecursion::Continue)
     });
     walked.expect("the walk returns no error");

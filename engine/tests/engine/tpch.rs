@@ -23,8 +23,8 @@ use millpond::program::segments::Program;
 use millpond::reason::Reason;
 use millpond::result::node::DownloadExec;
 use millpond::session::QueryResult;
+use millpond::source::SourceExec;
 use millpond::source::is_source;
-use millpond::source::parquet::DeviceScanExec;
 use millpond::{DeviceChoice, Fallback, Millpond};
 use millpond_data::tpch::{Options, Table, generate};
 use millpond_kernels::codegen::compile;
@@ -353,7 +353,7 @@ async fn q1s_kernel_is_small_and_64_bits_wide() {
     let program = Program::of(download(&plan).input(), &millpond::operator::registry().cuts()).expect("a program");
     let mut dictionaries = Dictionaries::default();
     let scan = upload(download(&plan).input());
-    let scan = scan.downcast_ref::<DeviceScanExec>().expect("Parquet is decoded");
+    let scan = scan.downcast_ref::<SourceExec>().filter(|scan| scan.is_parquet()).expect("Parquet is decoded");
     let statistics = scan.statistics().map(AsRef::as_ref);
     let mut columns = uploaded_columns(&scan.schema(), statistics, |column, data_type| {
         dictionaries.add(Dictionary::Source { upload: 0, column, data_type })

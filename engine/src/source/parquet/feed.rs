@@ -9,6 +9,7 @@
 //! Threads  one feeder per partition that the session reads concurrently. Row groups that joins have excluded meanwhile
 //!          are not read.
 //! Few      rows pass the predicate? Rows excluded by its columns' dictionaries are not decoded.
+//! Short    of device memory, the host decodes: its extents can be halved.
 //! Memory   of a feeder is counted in the session's pool; if that is exhausted, a feeder decodes fewer rows at once.
 
 use std::collections::VecDeque;
@@ -16,6 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
+use millpond_kernels::pipeline::{ExtentInput, ExtentRows};
+use millpond_memory::Stream;
 use tokio::task::JoinSet;
 
 use crate::column::{ColumnInfo, Form, storage};
@@ -25,8 +28,8 @@ use crate::metric;
 use crate::options::Fallback;
 use crate::panics;
 use crate::parquet::{
-    ColumnLayout, Columns, Decoding, Destination, Outcome, ParquetScan, Reader, Reading, Rest, Target, Together, Unit,
-    Units, Worth,
+    ColumnLayout, Columns, Decoding, Destination, Outcome, ParquetScan, Reader, Reading, Refused, Rest, Spec, Target,
+    Together, Unit, Units, Worth,
 };
 use crate::profile::{self, step};
 use crate::program::extents::SegmentRun;
@@ -44,7 +47,7 @@ const MOST_TOGETHER: u64 = 1 << 22;
 const MOST_ON_HOST: u64 = 1 << 20;
 
 /// Feeds all rows of the scan `input`, source `source` of a segment.
-pub(super) async fn feed(
+pub(in crate::source) async fn feed(
     segment: &Arc<SegmentRun>,
     source: usize,
     input: &Arc<dyn ExecutionPlan>,
@@ -160,6 +163,41 @@ impl Feeding {
         self.reading.read((units, is_pinned.then_some(&run.engine.pinned)), reader, &mut feeder).await
     }
 
+    /// Decodes rows on the device into one extent.
+    ///
+    /// # Errors
+    /// [`Failure::Ranges`] if statistics were wrong, the device's if it is lost, the pipeline's.
+    async fn decode_up(
+        &self,
+        decoding: &Decoding<'_>,
+        columns: &Columns,
+        stream: &Stream,
+    ) -> Result<Outcome<()>, Failure> {
+        let (sending, rows) = (&self.sending, decoding.rows as u64);
+        let prepared = sending.segment.ready(rows).await?;
+        sending.segment.check_bounds(&prepared)?;
+        let specs = prepared.lowered.first().spec.columns.iter().map(|spec| {
+            let low = spec.ty.range.filter(|_| spec.has_base).and_then(|range| i64::try_from(range.low).ok());
+            (*spec, low.unwrap_or(0))
+        });
+        let specs: Vec<Spec> = specs.collect();
+        let up = match decoding.up(sending.run(), columns, &specs, (stream, false)).await {
+            Ok(Outcome::Done(up)) => up,
+            Ok(Outcome::Refused(refused)) if refused.lied => return Err(Failure::Ranges),
+            Ok(Outcome::Refused(refused)) => return Ok(Outcome::Refused(refused)),
+            Ok(Outcome::Unpin) => return Ok(Outcome::Unpin),
+            // Pages may exceed all of pinned memory: the host decodes them in pieces.
+            Err(Failure::Pinned(_)) => return Ok(Outcome::Refused(Refused::default())),
+            Err(failure) => return Err(failure),
+        };
+        let input = ExtentInput { rows: ExtentRows::Known(rows), columns: up.inputs };
+        sending.process(input, (up.buffer, up.promise), stream).await?;
+        let counter = |name| MetricBuilder::new(&sending.metrics).global_counter(name);
+        counter(metric::COLUMNS_ON_DEVICE).add(columns.device.len());
+        counter("output_rows").add(decoding.rows);
+        Ok(Outcome::Done(()))
+    }
+
     fn columns(&self) -> &[ColumnInfo] {
         &self.sending.run().prepared.sources[self.sending.source].columns
     }
@@ -237,24 +275,23 @@ impl Destination for Feeder<'_> {
 
     async fn put(&mut self, decoding: &Decoding<'_>, columns: &mut Columns) -> Result<Outcome<()>, Failure> {
         let sending = &self.feeding.sending;
-        let output_rows = || MetricBuilder::new(&sending.metrics).global_counter("output_rows");
         if !columns.device.is_empty() {
             let turn = match &self.turn {
                 Some(turn) => turn,
                 None => self.turn.insert(sending.turn().await?),
             };
-            let outcome = sending.decode_up(decoding, columns, turn).await?;
-            if let Outcome::Done(()) = outcome {
-                output_rows().add(decoding.rows);
-            }
-            return Ok(outcome);
+            return match self.feeding.decode_up(decoding, columns, turn.stream()).await {
+                // There are no side effects yet: after them, running out of memory is reported as another failure.
+                Err(failure) if failure.is_out_of_memory() => Ok(Outcome::Refused(Refused::default())),
+                outcome => outcome,
+            };
         }
         // Sending waits for pinned memory.
         if decoding.is_pinned() {
             return Ok(Outcome::Unpin);
         }
         drop(self.turn.take());
-        output_rows().add(decoding.rows);
+        MetricBuilder::new(&sending.metrics).global_counter("output_rows").add(decoding.rows);
         let scan = self.feeding.reading.scan.clone();
         let of = Of { units: decoding.units.clone(), scan, task: Arc::clone(&sending.run().task) };
         let decoded = std::mem::take(&mut columns.host);
