@@ -15,10 +15,10 @@ use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 
+use crate::error::reason::Reason;
 use crate::expr::builtin::is_own_aggregate;
 use crate::expr::sketch::{SketchExpr, SketchPart};
 use crate::operator::aggregate::digest::{USUAL_SIZE, most_apart};
-use crate::error::reason::Reason;
 
 /// One result of an aggregation.
 #[derive(Debug, Clone)]

@@ -23,9 +23,9 @@ mod ty;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::text_function::TextFunction;
 use crate::codegen::function::Function;
 use crate::codegen::ir::ErrorCode;
+use crate::codegen::text_function::TextFunction;
 
 pub(crate) use range::{calendar, per_day};
 pub use ty::{Range, Repr, Ty};

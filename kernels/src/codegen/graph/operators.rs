@@ -10,9 +10,9 @@
 //! NULL     a result is nullable if an operand is, if `Overflow::Null` may apply, or if the operator's doc says so.
 
 use super::range::*;
-use super::text_function::{Nulls, Raises, TextFunction};
 use super::*;
 use crate::codegen::ir::ErrorCode;
+use crate::codegen::text_function::{Nulls, Raises, TextFunction};
 
 impl Graph {
     // Numbers
