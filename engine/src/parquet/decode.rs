@@ -22,7 +22,7 @@ use crate::column::scalar_integer;
 use crate::error::EngineError;
 use crate::error::failure::Failure;
 use crate::parquet::file::ColumnSource;
-use crate::parquet::room::{Room, Scratch};
+use crate::parquet::scratch::{Scratch, ScratchPool};
 use crate::parquet::unit::{Chunks, Part, Units};
 use crate::profile::step;
 use crate::program::interning::ReaderCodes;
@@ -206,7 +206,7 @@ pub(crate) struct Decoding<'a> {
     /// First row, relative to the units' selected rows.
     pub first: u64,
     pub rows: usize,
-    pub room: &'a Arc<Room>,
+    pub scratch: &'a Arc<ScratchPool>,
 }
 
 impl Decoding<'_> {
@@ -218,10 +218,10 @@ impl Decoding<'_> {
         codes: Option<&mut Interning<'_>>,
     ) -> Result<Decoded, Undecoded> {
         if let ColumnSource::Constant(value) = &self.units.file().columns[column] {
-            return constant(value, self.rows, (target, may_be_null), codes, self.room);
+            return constant(value, self.rows, (target, may_be_null), codes, self.scratch);
         }
-        let mut values = self.room.take(target.bytes(self.rows));
-        let mut validity = may_be_null.then(|| self.room.take(bitmap_bytes(self.rows)));
+        let mut values = self.scratch.take(target.bytes(self.rows));
+        let mut validity = may_be_null.then(|| self.scratch.take(bitmap_bytes(self.rows)));
         let mut texts = match target {
             Target::Text => Vec::with_capacity(self.units.text_bytes(column).saturating_mul(self.rows).min(MOST_AHEAD)),
             _ => Vec::new(),
@@ -375,16 +375,16 @@ fn constant(
     rows: usize,
     (target, may_be_null): (Target, bool),
     codes: Option<&mut Interning<'_>>,
-    room: &Arc<Room>,
+    scratch: &Arc<ScratchPool>,
 ) -> Result<Decoded, Undecoded> {
-    let mut values = room.take(target.bytes(rows));
+    let mut values = scratch.take(target.bytes(rows));
     values.fill(0);
     let null = value.is_null();
     if null && !may_be_null {
         return Err(Undecoded::Range);
     }
     let validity = (null && rows > 0).then(|| {
-        let mut bits = room.take(bitmap_bytes(rows));
+        let mut bits = scratch.take(bitmap_bytes(rows));
         bits.fill(0);
         bits
     });

@@ -261,10 +261,10 @@ impl Decoding<'_> {
         let parts: usize = columns.device.iter().map(|(_, column)| column.parts.len() + 1).sum();
         let errors = columns.pages() * 4 + parts * 64 + 4096;
         let pool = &context.engine.pinned;
-        let (mut pinned, mut home) = if self.is_pinned() {
+        let (mut pinned, mut down) = if self.is_pinned() {
             let both = pool.take_now(HostKind::Upload, end).and_then(|pinned| {
-                let home = pool.take_now(HostKind::Download, errors)?;
-                Ok((pinned, home))
+                let down = pool.take_now(HostKind::Download, errors)?;
+                Ok((pinned, down))
             });
             match both {
                 Ok(both) => both,
@@ -294,7 +294,7 @@ impl Decoding<'_> {
         };
         let work = plan.scratch_bytes().next_multiple_of(ALIGNMENT as u64) as usize;
         // Kernels load whole words beyond the end of a page.
-        let (room, _room_promise) = memory.take_zeroed(work + plan.result_bytes() as usize, tag, stream)?;
+        let (scratch, _scratch_promise) = memory.take_zeroed(work + plan.result_bytes() as usize, tag, stream)?;
         if plan.descriptors().len() > staging.descriptors || plan.result_bytes() as usize > errors {
             return Ok(Outcome::Refused(Refused::default()));
         }
@@ -345,19 +345,19 @@ impl Decoding<'_> {
         if columns.device.is_empty() {
             return Ok(Outcome::Done(OnDevice { buffer, promise, inputs, facts: vec![] }));
         }
-        let results = room.view(work..work + plan.result_bytes() as usize)?;
+        let results = scratch.view(work..work + plan.result_bytes() as usize)?;
         kernels::decode(
             &context.engine.images,
             &plan,
             &up.view(0..plan.descriptors().len())?,
             &up.view(0..staging.up)?,
-            &room.view(0..plan.scratch_bytes() as usize)?,
+            &scratch.view(0..plan.scratch_bytes() as usize)?,
             &results,
             stream,
         )?;
-        home.set_len(plan.result_bytes() as usize)?;
-        let home = recorder::during(step::WAIT, home.copy_to_host(&results, stream)?).await?;
-        let outcome = plan.outcome(&home.read()?)?;
+        down.set_len(plan.result_bytes() as usize)?;
+        let down = recorder::during(step::WAIT, down.copy_to_host(&results, stream)?).await?;
+        let outcome = plan.outcome(&down.read()?)?;
         if !outcome.errors.is_empty() {
             tracing::debug!(file = ?self.units.file(), "not decoded on the device: {:?}", outcome.errors[0]);
             // An unused dictionary entry may be outside the range: the host checks the rows instead.
@@ -383,7 +383,7 @@ impl Decoding<'_> {
 async fn take_both(
     pool: &PinnedPool,
     up: usize,
-    home: usize,
+    down: usize,
 ) -> Result<Option<(PinnedBuffer, PinnedBuffer)>, MemoryError> {
     let now = |kind, bytes| match pool.take_now(kind, bytes) {
         Ok(buffer) => Ok(Some(buffer)),
@@ -392,11 +392,11 @@ async fn take_both(
     };
     for _ in 0..MOST_TRIES {
         let first = pool.take(HostKind::Upload, up).await?;
-        if let Some(second) = now(HostKind::Download, home)? {
+        if let Some(second) = now(HostKind::Download, down)? {
             return Ok(Some((first, second)));
         }
         drop(first);
-        let second = pool.take(HostKind::Download, home).await?;
+        let second = pool.take(HostKind::Download, down).await?;
         if let Some(first) = now(HostKind::Upload, up)? {
             return Ok(Some((first, second)));
         }

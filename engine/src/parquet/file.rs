@@ -36,8 +36,8 @@ use millpond_parquet::Conversion;
 
 use crate::column::is_characters;
 use crate::files::is_same_file;
-use crate::parquet::room::{Room, Scratch};
 use crate::parquet::scan::Opening;
+use crate::parquet::scratch::{Scratch, ScratchPool};
 
 /// Source of a scan column's values in one file.
 #[derive(Debug, Clone)]
@@ -271,9 +271,9 @@ impl OpenFile {
     ///
     /// # Errors
     /// The system's, or if the file has changed.
-    pub fn read_local(&self, ranges: &[Range<u64>], room: &Arc<Room>) -> Option<Result<Vec<FileBytes>>> {
+    pub fn read_local(&self, ranges: &[Range<u64>], scratch: &Arc<ScratchPool>) -> Option<Result<Vec<FileBytes>>> {
         let read = |range: &Range<u64>| {
-            let mut bytes = room.take((range.end - range.start) as usize);
+            let mut bytes = scratch.take((range.end - range.start) as usize);
             self.read_exact(range, &mut bytes)?;
             Ok(FileBytes::Own(bytes))
         };

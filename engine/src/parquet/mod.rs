@@ -16,8 +16,8 @@ mod pages;
 mod provable;
 mod prune;
 mod reading;
-mod room;
 mod scan;
+mod scratch;
 mod survivors;
 mod unit;
 

@@ -162,8 +162,8 @@ impl DevicePart {
             Encoding::Dictionary => longest.saturating_mul(page.values as usize),
             _ => page.raw_bytes as usize,
         };
-        let room = self.pages.iter().map(bytes).fold(0, usize::saturating_add);
-        known.min(room).min(MAX_TEXT_BYTES as usize)
+        let total = self.pages.iter().map(bytes).fold(0, usize::saturating_add);
+        known.min(total).min(MAX_TEXT_BYTES as usize)
     }
 }
 

@@ -313,12 +313,12 @@ mod tests {
     }
 
     /// The snapshot that pruning is based on.
-    fn asked(of: Arc<dyn PhysicalExpr>) -> String {
+    fn simplified(of: Arc<dyn PhysicalExpr>) -> String {
         snapshot_physical_expr(guarded(&of, &schema()).unwrap()).unwrap().to_string()
     }
 
     #[test]
-    fn bounds_are_asked_what_no_nan_and_no_zero_can_change() {
+    fn bounds_only_test_what_no_nan_and_no_zero_can_change() {
         use Operator::{Eq, Gt, GtEq, Lt, LtEq, NotEq, Or};
         let k = || test(column("k"), Eq, lit(3i64));
         for (of, expected) in [
@@ -346,7 +346,7 @@ mod tests {
             (test(is("f", Eq, 1.0), Or, is("f", Gt, 2.0)), "true"),
             (test(is("f", Eq, 1.0), Or, k()), "f@0 = 1 OR k@2 = 3"),
         ] {
-            assert_eq!(asked(Arc::clone(&of)), expected, "{of}");
+            assert_eq!(simplified(Arc::clone(&of)), expected, "{of}");
         }
     }
 
@@ -356,16 +356,16 @@ mod tests {
             let of = of.iter().map(|one| lit(*one)).collect();
             in_list(column("f"), of, &negated, &schema()).unwrap()
         };
-        assert_eq!(asked(list(&[1.0, 2.0], false)), "f@0 IN (SET) ([1, 2])");
-        assert_eq!(asked(list(&[1.0, 0.0], false)), "true");
-        assert_eq!(asked(list(&[1.0, f64::NAN], false)), "true");
-        assert_eq!(asked(list(&[1.0, 2.0], true)), "true");
+        assert_eq!(simplified(list(&[1.0, 2.0], false)), "f@0 IN (SET) ([1, 2])");
+        assert_eq!(simplified(list(&[1.0, 0.0], false)), "true");
+        assert_eq!(simplified(list(&[1.0, f64::NAN], false)), "true");
+        assert_eq!(simplified(list(&[1.0, 2.0], true)), "true");
         let cast = |to| Arc::new(CastExpr::new(column("g"), to, None)) as Arc<dyn PhysicalExpr>;
-        assert_eq!(asked(test(cast(DataType::Float64), Operator::Eq, lit(1.5))), "CAST(g@1 AS Float64) = 1.5");
-        assert_eq!(asked(test(cast(DataType::Float64), Operator::Gt, lit(1.5))), "true");
-        assert_eq!(asked(test(cast(DataType::Int64), Operator::Eq, lit(1i64))), "true");
+        assert_eq!(simplified(test(cast(DataType::Float64), Operator::Eq, lit(1.5))), "CAST(g@1 AS Float64) = 1.5");
+        assert_eq!(simplified(test(cast(DataType::Float64), Operator::Gt, lit(1.5))), "true");
+        assert_eq!(simplified(test(cast(DataType::Int64), Operator::Eq, lit(1i64))), "true");
         let whole = Arc::new(CastExpr::new(column("k"), DataType::Float64, None)) as Arc<dyn PhysicalExpr>;
-        assert_eq!(asked(test(whole, Operator::Gt, lit(1.5))), "CAST(k@2 AS Float64) > 1.5");
+        assert_eq!(simplified(test(whole, Operator::Gt, lit(1.5))), "CAST(k@2 AS Float64) > 1.5");
     }
 
     #[test]

@@ -115,15 +115,15 @@ impl Opening<'_> {
         let columns: Vec<(usize, String)> = pruning.literal_columns().into_iter().filter_map(column).collect();
         let has_filter =
             |at: usize, leaf: usize| file.metadata.row_group(at).column(leaf).bloom_filter_offset().is_some();
-        let asked: Vec<usize> =
+        let requested: Vec<usize> =
             access.row_group_indexes().filter(|at| columns.iter().any(|(leaf, _)| has_filter(*at, *leaf))).collect();
-        if asked.is_empty() {
+        if requested.is_empty() {
             return Ok(filters);
         }
         let footer = ArrowReaderMetadata::try_new(Arc::clone(&file.metadata), ArrowReaderOptions::new())?;
         let reader = self.reader(partition, &file.file)?;
         let mut builder = ParquetRecordBatchStreamBuilder::new_with_metadata(reader, footer);
-        for at in asked {
+        for at in requested {
             for (leaf, name) in &columns {
                 // A filter that cannot be read prunes nothing.
                 if let Ok(Some(filter)) = builder.get_row_group_column_bloom_filter(at, *leaf).await {

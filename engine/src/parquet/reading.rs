@@ -26,15 +26,15 @@ use crate::error::failure::Failure;
 use crate::parquet::codes::{Codes, ColumnCodes};
 use crate::parquet::decode::{Decoding, Interning, Target, Undecoded};
 use crate::parquet::device::{Column, Columns, Outcome};
-use crate::parquet::room::Room;
 use crate::parquet::scan::ParquetScan;
+use crate::parquet::scratch::ScratchPool;
 use crate::parquet::unit::{Chunks, Units};
 use crate::profile::step;
 
 /// The read of one scan, shared by its readers.
 pub(crate) struct Reading {
     pub scan: ParquetScan,
-    pub room: Arc<Room>,
+    pub scratch: Arc<ScratchPool>,
     /// Pages are uploaded as stored in the file, if the device has kernels for them.
     decodes: bool,
     /// By the scan's columns: set once the kernels have refused a page.
@@ -109,7 +109,7 @@ impl Reading {
     /// A read of `columns` columns, on the device if it `decodes`.
     pub fn new(scan: ParquetScan, engine: &Engine, columns: usize, decodes: bool) -> Self {
         let on_host = (0..columns).map(|_| AtomicBool::new(false)).collect();
-        Self { scan, room: Room::of(engine), decodes, on_host }
+        Self { scan, scratch: ScratchPool::of(engine), decodes, on_host }
     }
 
     /// True if the device may decode some of the columns.
@@ -152,7 +152,7 @@ impl Reading {
         to: &mut D,
         done: &mut u64,
     ) -> Result<(), Undecoded> {
-        let read = units.read(&self.room, pinned).await.map_err(Failure::Input)?;
+        let read = units.read(&self.scratch, pinned).await.map_err(Failure::Input)?;
         let mut chunks = read.map_err(Undecoded::Page)?;
         let bytes = chunks.iter().map(Chunks::bytes).sum();
         let mut on_device = self.decodes;
@@ -164,7 +164,8 @@ impl Reading {
             let mut columns = Columns::new(self.on_host.len());
             let mut decode = Some(on_device);
             loop {
-                let decoding = Decoding { units, chunks: &chunks, parts: &parts, first: *done, rows, room: &self.room };
+                let decoding =
+                    Decoding { units, chunks: &chunks, parts: &parts, first: *done, rows, scratch: &self.scratch };
                 if let Some(on_device) = decode.take() {
                     off_workers(|| self.decode((&decoding, on_device), &mut columns, &mut reader.codes, to))?;
                     to.count(&columns, &mut reader.held);
@@ -174,7 +175,7 @@ impl Reading {
                         *done += rows as u64;
                         break;
                     }
-                    Outcome::Unpin => chunks.iter_mut().for_each(|chunks| chunks.unpin(&self.room)),
+                    Outcome::Unpin => chunks.iter_mut().for_each(|chunks| chunks.unpin(&self.scratch)),
                     Outcome::Refused(refused) => {
                         refused.columns.iter().for_each(|column| self.on_host[*column].store(true, Ordering::Relaxed));
                         if !D::DIVIDES {

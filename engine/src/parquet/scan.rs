@@ -128,7 +128,7 @@ impl ParquetScan {
     }
 
     /// True if a dynamic filter of a join or a sort above may still exclude row groups during the read.
-    pub fn is_told_more(&self) -> bool {
+    pub fn may_be_narrowed(&self) -> bool {
         self.predicate().is_some_and(|predicate| {
             matches!(DynamicFilterTracking::classify(&predicate), DynamicFilterTracking::Watching(_))
         })

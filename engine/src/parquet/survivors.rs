@@ -29,8 +29,8 @@ use crate::device::workers::off_workers;
 use crate::parquet::decode::NoCodes;
 use crate::parquet::file::OpenFile;
 use crate::parquet::provable::unguarded;
-use crate::parquet::room::Room;
 use crate::parquet::scan::ParquetScan;
+use crate::parquet::scratch::ScratchPool;
 use crate::parquet::unit::{Span, Unit, Units};
 
 /// Rows that are kept or removed together: about a quarter of a page of common writers.
@@ -90,8 +90,8 @@ impl ParquetScan {
         let options = &self.source().table_parquet_options().global;
         let predicate = self.predicate_of(file).ok().flatten().filter(|_| options.pruning);
         // Entries are evaluated directly, without bounds, so the guards are removed.
-        let asked = predicate.and_then(|predicate| snapshot_physical_expr(unguarded(&predicate).ok()?).ok());
-        let Some(predicate) = asked else { return vec![] };
+        let snapshot = predicate.and_then(|predicate| snapshot_physical_expr(unguarded(&predicate).ok()?).ok());
+        let Some(predicate) = snapshot else { return vec![] };
         let leaves = file.metadata.file_metadata().schema_descr();
         let mut questions: BTreeMap<usize, Question> = BTreeMap::new();
         for expr in split_conjunction(&predicate) {
@@ -114,15 +114,15 @@ impl ParquetScan {
 
 impl Question {
     /// Evaluates the entries of the dictionary at the start of a chunk.
-    fn ask(&self, chunk: &[u8], unit: &Unit) -> Option<Passing> {
+    fn answer(&self, chunk: &[u8], unit: &Unit) -> Option<Passing> {
         let meta = unit.file.chunk(unit.row_group, self.leaf);
         let pages = walk(chunk, meta, 0).ok().filter(|pages| pages.dictionary.is_some())?;
         let data_type = self.schema.field(0).data_type();
         let found = entries(chunk, &pages, meta, (&self.conversion, data_type)).ok()?;
         // NULL is evaluated after the last entry.
-        let asked = concat(&[found.as_ref(), new_null_array(data_type, 1).as_ref()]).ok()?;
-        let rows = asked.len();
-        let batch = RecordBatch::try_new(Arc::clone(&self.schema), vec![asked]).ok()?;
+        let values = concat(&[found.as_ref(), new_null_array(data_type, 1).as_ref()]).ok()?;
+        let rows = values.len();
+        let batch = RecordBatch::try_new(Arc::clone(&self.schema), vec![values]).ok()?;
         let mut passing = vec![true; rows];
         for expr in &self.exprs {
             let answer = expr.evaluate(&batch).and_then(|answer| answer.into_array(rows)).ok()?;
@@ -177,13 +177,13 @@ impl Unit {
     }
 
     /// Removes rows that do not pass; returns whether any were removed.
-    async fn ask(&mut self, questions: &[Question], room: &Arc<Room>) -> bool {
+    async fn prune(&mut self, questions: &[Question], scratch: &Arc<ScratchPool>) -> bool {
         let before = self.rows();
         for question in questions {
             let Some((dictionary, chunk)) = self.dictionary(question.leaf) else { continue };
-            let Ok(read) = self.read_ranges(vec![dictionary], room).await else { continue };
+            let Ok(read) = self.read_ranges(vec![dictionary], scratch).await else { continue };
             let Some(bytes) = read.first() else { continue };
-            let Some(passing) = off_workers(|| question.ask(bytes.as_slice(), self)) else { continue };
+            let Some(passing) = off_workers(|| question.answer(bytes.as_slice(), self)) else { continue };
             let (count, all) = (passing.count(), passing.entries.len() as u64);
             let has_null = passing.null && self.file.chunk_nulls(self.row_group, question.leaf) != Some(0);
             if count == 0 && !has_null {
@@ -194,7 +194,7 @@ impl Unit {
             if has_null || count * PIECE * 2 > all {
                 continue;
             }
-            let Ok(read) = self.read_ranges(vec![chunk], room).await else { continue };
+            let Ok(read) = self.read_ranges(vec![chunk], scratch).await else { continue };
             let Some(bytes) = read.first() else { continue };
             if let Ok(spans) = off_workers(|| question.pieces(bytes.as_slice(), self, &passing)) {
                 self.spans = spans;
@@ -209,7 +209,12 @@ impl Unit {
 
 impl Units {
     /// Removes rows that the scan's predicate drops, by the dictionaries of their columns; returns their number.
-    pub async fn ask_dictionaries(&mut self, scan: &ParquetScan, worth: &Worth, room: &Arc<Room>) -> u64 {
+    pub async fn prune_by_dictionaries(
+        &mut self,
+        scan: &ParquetScan,
+        worth: &Worth,
+        scratch: &Arc<ScratchPool>,
+    ) -> u64 {
         if self.is_empty() || !worth.is_worth() {
             return 0;
         }
@@ -219,7 +224,7 @@ impl Units {
             if questions.is_empty() || !worth.is_worth() {
                 break;
             }
-            let was_of_use = unit.ask(&questions, room).await;
+            let was_of_use = unit.prune(&questions, scratch).await;
             worth.tried.fetch_add(1, Ordering::Relaxed);
             worth.of_use.fetch_add(u64::from(was_of_use), Ordering::Relaxed);
         }

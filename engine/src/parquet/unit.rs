@@ -19,8 +19,8 @@ use millpond_parquet::{ColumnReader, Layout, Page, PageError, statistics, walk};
 use crate::column::scalar_integer;
 use crate::device::workers::off_workers;
 use crate::parquet::file::{ColumnSource, FileBytes, OpenFile};
-use crate::parquet::room::{ChunkPages, FilePages, Room};
 use crate::parquet::scan::ParquetScan;
+use crate::parquet::scratch::{ChunkPages, FilePages, ScratchPool};
 use crate::profile::step;
 use crate::program::texts;
 
@@ -136,19 +136,23 @@ impl Unit {
     ///
     /// # Errors
     /// The system's or the store's, or if the file has changed.
-    async fn read(&self, ranges: &Ranges, room: &Arc<Room>) -> Result<Vec<FileBytes>> {
-        self.read_ranges(ranges.iter().flatten().cloned().collect(), room).await
+    async fn read(&self, ranges: &Ranges, scratch: &Arc<ScratchPool>) -> Result<Vec<FileBytes>> {
+        self.read_ranges(ranges.iter().flatten().cloned().collect(), scratch).await
     }
 
     /// Reads ranges of the file.
     ///
     /// # Errors
     /// Like `read`.
-    pub(super) async fn read_ranges(&self, only: Vec<Range<u64>>, room: &Arc<Room>) -> Result<Vec<FileBytes>> {
+    pub(super) async fn read_ranges(
+        &self,
+        only: Vec<Range<u64>>,
+        scratch: &Arc<ScratchPool>,
+    ) -> Result<Vec<FileBytes>> {
         // A worker that blocks on a read would delay the task that it has just woken.
         let local = off_workers(|| {
             let _step = recorder::step(step::READ);
-            self.file.read_local(&only, room)
+            self.file.read_local(&only, scratch)
         });
         match local {
             Some(read) => read,
@@ -330,7 +334,7 @@ impl Units {
     /// The system's or the store's, or if the file has changed.
     pub async fn read(
         &self,
-        room: &Arc<Room>,
+        scratch: &Arc<ScratchPool>,
         pinned: Option<&PinnedPool>,
     ) -> Result<std::result::Result<Vec<Chunks>, PageError>> {
         let ranges: std::result::Result<Vec<Ranges>, PageError> = self.iter().map(Unit::ranges).collect();
@@ -347,14 +351,14 @@ impl Units {
             None => {
                 let mut all = Vec::with_capacity(ranges.len());
                 for (unit, ranges) in self.iter().zip(&ranges) {
-                    all.push(unit.read(ranges, room).await?);
+                    all.push(unit.read(ranges, scratch).await?);
                 }
                 all
             }
         };
         let units = self.iter().zip(&ranges).zip(read);
         // Only local files are checked for changes when they are read.
-        let known = if self.file().is_local() { room.pages(&self.file().metadata) } else { Arc::default() };
+        let known = if self.file().is_local() { scratch.pages(&self.file().metadata) } else { Arc::default() };
         Ok(units.map(|((unit, ranges), read)| unit.chunks(ranges, read, &known)).collect())
     }
 
@@ -434,10 +438,10 @@ impl Chunks {
     }
 
     /// Moves the chunks out of pinned memory, so that a task waiting for pinned memory holds none.
-    pub fn unpin(&mut self, room: &Arc<Room>) {
+    pub fn unpin(&mut self, scratch: &Arc<ScratchPool>) {
         for chunk in self.chunks.iter_mut().flatten() {
             if let FileBytes::Pinned(..) = &chunk.bytes {
-                let mut own = room.take(chunk.bytes.as_slice().len());
+                let mut own = scratch.take(chunk.bytes.as_slice().len());
                 own.copy_from_slice(chunk.bytes.as_slice());
                 chunk.bytes = FileBytes::Own(own);
             }

@@ -212,7 +212,7 @@ impl Millpond {
                 None => {
                     // Recorded before planning: a change in the meantime is detected the next time.
                     let made_of = MadeOf::asked(now, asked).await;
-                    store::look(query, &state).await?;
+                    store::refresh_listings(query, &state).await?;
                     (template.planned(&state).await?, made_of)
                 }
             };

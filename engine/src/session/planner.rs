@@ -176,7 +176,7 @@ impl QueryPlanner for KeepingPlanner {
         };
         let now = session.as_any().downcast_ref::<SessionState>().map(Now::State);
         let Some((now, asked)) = now.zip(Asked::of(plan)) else {
-            crate::store::look(plan, session).await?;
+            crate::store::refresh_listings(plan, session).await?;
             return self.planned(plan, session).await;
         };
         let key = asked.key();
@@ -185,7 +185,7 @@ impl QueryPlanner for KeepingPlanner {
         }
         // Recorded before planning: a change in the meantime is detected the next time.
         let made_of = MadeOf::asked(now, asked).await;
-        crate::store::look(plan, session).await?;
+        crate::store::refresh_listings(plan, session).await?;
         let planned = self.planned(plan, session).await?;
         if let Some(made_of) = made_of {
             plans.keep(key, made_of, &planned);

@@ -247,7 +247,7 @@ impl SourceRun for NodeRun {
 
     fn feeds_freely(&self) -> bool {
         if self.node.is_parquet() {
-            return ParquetScan::of(&self.input).is_ok_and(|scan| !scan.is_told_more());
+            return ParquetScan::of(&self.input).is_ok_and(|scan| !scan.may_be_narrowed());
         }
         let walked = self.input.apply(|node| {
             node.apply_expressions(&mut |expression| match DynamicFilterTracking::classify(expression) {

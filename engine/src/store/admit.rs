@@ -20,12 +20,12 @@ use crate::options::Cache;
 use crate::profile::step;
 use crate::program::context::RunContext;
 use crate::program::texts;
+use crate::store::capacity::{Newcomers, budget};
 use crate::store::checks::Age;
 use crate::store::column::{ColumnForm, StoredColumn, Whole};
+use crate::store::copied::{self, Copied, CopySource, Origin};
 use crate::store::identity::Identity;
-use crate::store::kin::{self, Kin, Made, Origin};
 use crate::store::load::{self, Read, ReadColumn, Wanted};
-use crate::store::room::{Newcomers, budget};
 use crate::store::{Held, NEVER, Scan, Store, Table, lock};
 
 impl Store {
@@ -41,14 +41,14 @@ impl Store {
         for key in keys {
             let Some(column) = lock(&table.stored).host.get(key).cloned() else { continue };
             let (bytes, effort) = (column.about.bytes, Some(column.about.effort()));
-            let room = match stay {
-                true => self.make_room(Newcomers { bytes, effort }, budget(context), &HashSet::new()),
+            let space = match stay {
+                true => self.make_space(Newcomers { bytes, effort }, budget(context), &HashSet::new()),
                 false => None,
             };
             let stream = context.engine.streams.take(&context.tags.extents)?;
             let _step = millpond_memory::recorder::step(step::COPY);
             let up = column.on_device(&context.engine.pool, &self.participant, (&stream, &self.scope))?;
-            if room.is_some() {
+            if space.is_some() {
                 let mut stored = lock(&table.stored);
                 stored.columns.insert(*key, Arc::clone(&up));
                 stored.host.remove(key);
@@ -65,11 +65,11 @@ impl Store {
         scan: &Scan,
         context: &Arc<RunContext>,
         needed: &HashSet<usize>,
-        (mut kin, held): (Vec<Kin>, &mut Held),
+        (mut sources, held): (Vec<CopySource>, &mut Held),
     ) -> Result<bool, Failure> {
         let on_host = context.options.cache == Cache::Host;
         let budget = if on_host { self.host.limit() } else { budget(context) };
-        table.learn_texts(&kin);
+        table.learn_texts(&sources);
         loop {
             // Columns stored now are held for this run, even if the table is cleared meanwhile.
             {
@@ -78,10 +78,10 @@ impl Store {
                 held.extend(keys.filter_map(|key| Some((key, Arc::clone(stored.columns.get(&key)?)))));
             }
             let (lacking, known) = table.lacking(scan, needed, held, self.now());
-            self.hold(&mut kin, &lacking, context)?;
+            self.hold(&mut sources, &lacking, context)?;
             let files = table.identity.num_files();
-            let origins: Vec<Origin> = lacking.iter().map(|column| Origin::of(column, files, &kin)).collect();
-            let going = kin::going(&origins);
+            let origins: Vec<Origin> = lacking.iter().map(|column| Origin::of(column, files, &sources)).collect();
+            let going = copied::going(&origins);
             // Any column in host memory may be evicted.
             let could_fit = |new: Newcomers| match on_host {
                 true => new.bytes <= budget,
@@ -100,7 +100,7 @@ impl Store {
                 self.refuse(table, lacking.iter().map(|(_, column, form)| ((*column, *form), estimate, None)));
                 return Ok(false);
             }
-            let reads = kin::reads(&origins);
+            let reads = copied::reads(&origins);
             if !reads.is_empty() && scan.is_cut_short(&context.task).await {
                 return Ok(false);
             }
@@ -120,10 +120,10 @@ impl Store {
             let mut columns: Vec<Whole> = Vec::with_capacity(lacking.len());
             let mut again = None;
             for (((origin, wanted), read), column) in origins.iter().zip(&wanted).zip(read).zip(&lacking) {
-                match origin.made(wanted, read)? {
-                    Made::Whole(whole) => columns.push(whole),
-                    Made::Text => again = Some(column.1),
-                    Made::TooMany => return Ok(false),
+                match origin.copied(wanted, read)? {
+                    Copied::Whole(whole) => columns.push(whole),
+                    Copied::Text => again = Some(column.1),
+                    Copied::TooMany => return Ok(false),
                 }
             }
             if let Some(column) = again {
@@ -147,8 +147,8 @@ impl Store {
             let bytes: Vec<u64> = columns.iter().map(bytes).map(|(values, validity)| values + validity).collect();
             let effort = columns.iter().map(Whole::effort).sum();
             let new = Newcomers { bytes: bytes.iter().sum(), effort: Some(effort) };
-            let room = if on_host { None } else { self.make_room(new, budget, &going) };
-            if room.is_none() && !(on_host && could_fit(new)) {
+            let space = if on_host { None } else { self.make_space(new, budget, &going) };
+            if space.is_none() && !(on_host && could_fit(new)) {
                 let refused = lacking.iter().zip(bytes).zip(&columns);
                 let refused =
                     refused.map(|(((_, column, form), bytes), of)| ((*column, *form), bytes, Some(of.effort())));
@@ -156,7 +156,7 @@ impl Store {
                 return Ok(false);
             }
             let stream = context.engine.streams.take(&context.tags.extents)?;
-            let mut made: Vec<((usize, ColumnForm), Arc<StoredColumn>)> = Vec::with_capacity(columns.len());
+            let mut assembled: Vec<((usize, ColumnForm), Arc<StoredColumn>)> = Vec::with_capacity(columns.len());
             let counts =
                 DeviceBuffer::zeroed(8 * columns.len(), &stream.with_scope(&self.scope), &context.engine.pool)?;
             let of_columns = columns.into_iter().zip(bytes).zip(&lacking).enumerate();
@@ -166,13 +166,13 @@ impl Store {
                 let number = self.numbers.fetch_add(1, Ordering::Relaxed);
                 let (engine, count) = (&context.engine, Some(counts.view(8 * at..8 * at + 8)?));
                 let stored = whole.store((number, short_text, count), promise, engine, (&stream, &self.scope)).await?;
-                made.push(((*column, *form), Arc::new(stored)));
+                assembled.push(((*column, *form), Arc::new(stored)));
             }
-            if made.iter().any(|(_, column)| column.is_counting()) {
-                let home = context.engine.pinned.take(HostKind::Download, counts.len()).await?;
-                let home = recorder::during(step::WAIT, home.copy_to_host(&counts, &stream)?.feeding()).await?;
-                let counts = home.read()?;
-                for ((_, column), count) in made.iter().zip(counts.as_chunks::<8>().0) {
+            if assembled.iter().any(|(_, column)| column.is_counting()) {
+                let counted = context.engine.pinned.take(HostKind::Download, counts.len()).await?;
+                let counted = recorder::during(step::WAIT, counted.copy_to_host(&counts, &stream)?.feeding()).await?;
+                let counts = counted.read()?;
+                for ((_, column), count) in assembled.iter().zip(counts.as_chunks::<8>().0) {
                     if column.is_counting() {
                         column.count_is(u64::from_le_bytes(*count));
                     }
@@ -180,7 +180,7 @@ impl Store {
             }
             // Chunks are freed after the launches that read them.
             drop(promises);
-            for (_, column) in &made {
+            for (_, column) in &assembled {
                 let (name, table) = (&column.name, table.identity.name());
                 let (rows, bytes) = (column.facts.rows, ByteSize::bytes(column.bytes));
                 tracing::info!("stored {name} of {table}: {rows} rows, {bytes}");
@@ -188,13 +188,13 @@ impl Store {
             lock(&table.stored).rows = rows;
             if on_host {
                 // If host memory is full, the column is only used by this run.
-                for (key, column) in made {
+                for (key, column) in assembled {
                     self.keep_on_host(table, key, &column);
                     held.insert(key, column);
                 }
             } else {
-                held.extend(made.iter().cloned());
-                lock(&table.stored).columns.extend(made);
+                held.extend(assembled.iter().cloned());
+                lock(&table.stored).columns.extend(assembled);
             }
             origins.into_iter().for_each(Origin::done);
             return Ok(true);

@@ -364,7 +364,7 @@ impl StoredColumn {
     }
 
     /// Maximum bytes of its lookup tables: its own size, or a minimum for small columns.
-    pub(super) fn room_for_lookups(&self) -> u64 {
+    pub(super) fn space_for_lookups(&self) -> u64 {
         self.bytes.max(LEAST_ROOM)
     }
 

@@ -1,7 +1,7 @@
 //! Identity of a table's rows: the current files with their metadata, or the in-memory batches themselves.
 //!
 //!   equal identity   the same bytes, read the same way, with the same types
-//!   kin              some files in common, read the same way: their rows need not be read again
+//!   copied           some files in common, read the same way: their rows need not be read again
 //!
 //! Fresh    the metadata of a file is requested from its store: entity tag or modification time, and size. A plan may
 //!          hold older metadata.

@@ -17,9 +17,9 @@ use crate::error::failure::Failure;
 use crate::program::context::RunContext;
 use crate::program::tables::HostTable;
 use crate::store::Store;
+use crate::store::capacity::budget;
 use crate::store::column::StoredColumn;
 use crate::store::kept_lookups::KeptLookup;
-use crate::store::room::budget;
 
 impl Store {
     /// A lookup table over the dictionary of a stored column: a stored one, or one that is uploaded and stored now.
@@ -38,8 +38,8 @@ impl Store {
             return Ok(Some(known));
         }
         let host = table.bytes()?;
-        let Some(room) = column.room_for_lookups().checked_sub(host.size()) else { return Ok(None) };
-        column.lookups.shrink_to(room);
+        let Some(space) = column.space_for_lookups().checked_sub(host.size()) else { return Ok(None) };
+        column.lookups.shrink_to(space);
         let over = (self.bytes() + host.size()).saturating_sub(budget(context));
         column.lookups.shrink_to(column.lookups.bytes().saturating_sub(over));
         if self.bytes() + host.size() > budget(context) {

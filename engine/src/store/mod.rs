@@ -7,30 +7,30 @@
 //!           before a run, and after the last byte of a load; changed files form another table.
 //! Once      two queries that need columns of one table load them one after the other, and the second query reuses the
 //!           columns of the first.
-//! Kin       files that another stored table also contains are copied from there.
+//! Copied    files that another stored table also contains are copied from there.
 //! Tiers     the device, and pinned host memory for evicted columns.
-//! Room      at most the session's `cache_bytes`. A new column replaces columns with less benefit. When memory runs
+//! Capacity  at most the session's `cache_bytes`. A new column replaces columns with less benefit. When memory runs
 //!           out, idle columns are evicted before any query fails.
 //! Threads   one lock around the list of tables, held only for lookups; a load holds a lock of its table.
 
 mod admit;
+mod capacity;
 mod checks;
 mod column;
+mod copied;
+mod coverage;
 mod entry;
 pub(crate) mod functions;
 mod host;
 mod identity;
 mod kept_lookups;
-mod kin;
-mod listings;
 mod load;
 mod lookups;
 mod made;
 mod owners;
-mod room;
+mod refresh;
 mod scan;
-mod seen;
-mod share;
+mod visibility;
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -47,20 +47,20 @@ pub use crate::store::made::{Keeper, MadeRows, MadeSource, MadeTable, Rows};
 pub use crate::store::scan::Scan;
 
 pub(crate) use crate::store::checks::{Age, Checks};
-pub(crate) use crate::store::listings::look;
+pub(crate) use crate::store::coverage::static_part;
 pub(crate) use crate::store::owners::SessionMark;
+pub(crate) use crate::store::refresh::refresh_listings;
 pub(crate) use crate::store::scan::plain_source;
-pub(crate) use crate::store::share::static_part;
 
 use crate::column::{is_coded, is_string, plain_repr};
 use crate::device::Engine;
 use crate::error::failure::Failure;
 use crate::options::Cache;
 use crate::program::context::RunContext;
+use crate::store::capacity::{Candidate, Newcomers};
 use crate::store::host::{HostColumn, HostTier};
 use crate::store::identity::Identity;
 use crate::store::owners::Owners;
-use crate::store::room::{Candidate, Newcomers};
 
 /// Stored columns of one device.
 #[derive(Debug)]
@@ -292,9 +292,9 @@ impl Store {
         if let Some(view) = self.stored(&table, scan, needed, &held) {
             return Ok(Some(view));
         }
-        let kin = self.kin(&table);
-        let copies = !kin.is_empty();
-        let mut loaded = self.load(&table, scan, context, needed, (kin, &mut held)).await;
+        let sources = self.copy_sources(&table);
+        let copies = !sources.is_empty();
+        let mut loaded = self.load(&table, scan, context, needed, (sources, &mut held)).await;
         if copies && loaded.as_ref().is_err_and(Failure::is_out_of_memory) {
             // The sources of copies also occupy memory: without copies, everything is read.
             loaded = self.load(&table, scan, context, needed, (vec![], &mut held)).await;

@@ -71,7 +71,7 @@ pub(in crate::source) async fn feed(
     let feeders = readers.min(units.len().max(1));
     let feeding = Arc::new(Feeding {
         sending: Sending::new(segment, source, feeders, metrics),
-        is_told_more: scan.is_told_more(),
+        may_be_narrowed: scan.may_be_narrowed(),
         reading: Reading::new(scan, &run.context.engine, used.len(), on_device),
         units: Mutex::new(units.into()),
         worth: Worth::default(),
@@ -104,7 +104,7 @@ struct Feeding {
     reading: Reading,
     units: Mutex<VecDeque<Units>>,
     /// Operators above may exclude row groups during the read.
-    is_told_more: bool,
+    may_be_narrowed: bool,
     worth: Worth,
 }
 
@@ -122,11 +122,11 @@ impl Feeding {
             if self.sending.segment.has_enough() {
                 return Ok(());
             }
-            if self.is_told_more {
+            if self.may_be_narrowed {
                 units.retain(|unit| scan.may_have_rows(&unit.file, unit.row_group));
             }
             let count = |name| MetricBuilder::new(&self.sending.metrics).global_counter(name);
-            let left_out = units.ask_dictionaries(scan, &self.worth, &self.reading.room).await;
+            let left_out = units.prune_by_dictionaries(scan, &self.worth, &self.reading.scratch).await;
             if left_out > 0 {
                 count(metric::ROWS_BY_DICTIONARY).add(left_out as usize);
             }

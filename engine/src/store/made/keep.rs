@@ -34,11 +34,11 @@ use crate::options::Cache;
 use crate::program::keep::{self, Keeps, complete_dictionary};
 use crate::program::part::Part;
 use crate::program::run::Run;
+use crate::store::capacity::{Newcomers, budget};
 use crate::store::column::{ColumnForm, Merged, Piece, Whole};
 use crate::store::made::column::MadeColumn;
 use crate::store::made::{Home, MadeRows};
 use crate::store::owners::Owners;
-use crate::store::room::{Newcomers, budget};
 use crate::store::{Store, lock};
 
 /// Keeps one result on the device.
@@ -172,13 +172,13 @@ impl Keeper {
         let sizes: Vec<u64> = columns.iter().map(bytes).map(|(values, validity)| values + validity).collect();
         let effort = columns.iter().map(Whole::effort).sum();
         let new = Newcomers { bytes: sizes.iter().sum(), effort: Some(effort) };
-        let make_room = || store.make_room(new, budget(&run.context), &HashSet::new());
+        let make_space = || store.make_space(new, budget(&run.context), &HashSet::new());
         // Once the new table is registered, the replaced one is unused, so it is spilled first.
-        let room = make_room().or_else(|| {
+        let space = make_space().or_else(|| {
             self.replaced.as_ref()?.leave();
-            make_room()
+            make_space()
         });
-        let Some(_room) = room else { return Ok(None) };
+        let Some(_space) = space else { return Ok(None) };
         let now = store.now();
         let mut made = Vec::with_capacity(columns.len());
         for ((whole, bytes), field) in columns.into_iter().zip(sizes).zip(self.schema.fields()) {

@@ -20,7 +20,7 @@ use datafusion::logical_expr::LogicalPlan;
 use crate::store::checks::Checks;
 
 /// Lists the folders of a plan's tables, and updates DataFusion's cache of listings.
-pub(crate) async fn look(plan: &LogicalPlan, session: &dyn Session) -> Result<()> {
+pub(crate) async fn refresh_listings(plan: &LogicalPlan, session: &dyn Session) -> Result<()> {
     let mut folders = Vec::new();
     plan.apply_with_subqueries(|node| {
         if let LogicalPlan::TableScan(scan) = node

@@ -27,7 +27,7 @@ const UNIT: usize = 1 << 16;
 
 /// Resources for reuse.
 #[derive(Debug, Default)]
-pub(crate) struct Room {
+pub(crate) struct ScratchPool {
     buffers: Mutex<Vec<Vec<u8>>>,
     /// By the address of the footer.
     files: Mutex<HashMap<usize, KnownFile>>,
@@ -110,10 +110,10 @@ impl Deref for ChunkPages {
 pub(crate) struct Scratch {
     bytes: Vec<u8>,
     len: usize,
-    of: Arc<Room>,
+    of: Arc<ScratchPool>,
 }
 
-impl Room {
+impl ScratchPool {
     /// The resources shared by all readers of an engine.
     pub fn of(engine: &Engine) -> Arc<Self> {
         engine.beside(|_| Arc::new(Self::default()))
@@ -181,19 +181,19 @@ mod tests {
 
     #[test]
     fn a_buffer_is_used_again_where_it_is_not_far_too_large() {
-        let room = Arc::new(Room::default());
+        let scratch = Arc::new(ScratchPool::default());
         let address = |bytes: &Scratch| bytes.as_ptr();
-        let first = room.take(100_000);
+        let first = scratch.take(100_000);
         let at = address(&first);
         drop(first);
-        let again = room.take(90_000);
+        let again = scratch.take(90_000);
         assert_eq!((address(&again), again.len()), (at, 90_000));
-        let other = room.take(90_000);
+        let other = scratch.take(90_000);
         assert_ne!(address(&other), at);
         drop(again);
         drop(other);
-        assert_eq!(room.take(0).len(), 0);
-        drop(room.take(10 << 20));
-        assert!(room.take(10).bytes.len() < 10 << 20, "a large one is not taken for little");
+        assert_eq!(scratch.take(0).len(), 0);
+        drop(scratch.take(10 << 20));
+        assert!(scratch.take(10).bytes.len() < 10 << 20, "a large one is not taken for little");
     }
 }

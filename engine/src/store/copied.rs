@@ -21,7 +21,7 @@ use crate::store::load::{ReadColumn, Wanted};
 use crate::store::{Held, Lacking, Store, Table, lock};
 
 /// A table that shares files with the new one.
-pub(super) struct Kin {
+pub(super) struct CopySource {
     table: Arc<Table>,
     /// For each file of the new table, the index of the same file in this table.
     files: Vec<Option<usize>>,
@@ -42,7 +42,7 @@ pub(super) struct Origin {
 }
 
 /// Result of assembling a column.
-pub(super) enum Made {
+pub(super) enum Copied {
     Whole(Whole),
     /// The column is better without a dictionary.
     Text,
@@ -52,21 +52,26 @@ pub(super) enum Made {
 
 impl Store {
     /// Tables that share files with `table`.
-    pub(super) fn kin(&self, table: &Arc<Table>) -> Vec<Kin> {
+    pub(super) fn copy_sources(&self, table: &Arc<Table>) -> Vec<CopySource> {
         let others = lock(&self.tables).clone().into_iter().filter(|other| !Arc::ptr_eq(other, table));
-        let kin = |other: Arc<Table>| {
+        let sources = |other: Arc<Table>| {
             let files = table.identity.files_in(&other.identity);
             let shared = files.iter().flatten().count();
             let goes = shared == other.identity.num_files() || other.is_old.load(Ordering::Relaxed);
-            (shared > 0).then_some(Kin { table: other, files, goes, held: Held::new() })
+            (shared > 0).then_some(CopySource { table: other, files, goes, held: Held::new() })
         };
-        others.filter_map(kin).collect()
+        others.filter_map(sources).collect()
     }
 
-    /// Copies these columns of `kin` from host memory to the device.
-    pub(super) fn hold(&self, kin: &mut [Kin], lacking: &[Lacking], context: &RunContext) -> Result<(), Failure> {
+    /// Copies these columns of `sources` from host memory to the device.
+    pub(super) fn hold(
+        &self,
+        sources: &mut [CopySource],
+        lacking: &[Lacking],
+        context: &RunContext,
+    ) -> Result<(), Failure> {
         let keys: Vec<_> = lacking.iter().map(|(_, column, form)| (*column, *form)).collect();
-        for of in kin {
+        for of in sources {
             of.held = self.bring_up(&of.table, &keys, context, false)?;
         }
         Ok(())
@@ -75,8 +80,8 @@ impl Store {
 
 impl Table {
     /// Adopts from tables with shared files which string columns are better without a dictionary.
-    pub(super) fn learn_texts(&self, kin: &[Kin]) {
-        for of in kin {
+    pub(super) fn learn_texts(&self, sources: &[CopySource]) {
+        for of in sources {
             let texts = lock(&of.table.stored).texts.clone();
             lock(&self.stored).texts.extend(texts);
         }
@@ -85,10 +90,10 @@ impl Table {
 
 impl Origin {
     /// Sources of a column's rows in a table of `files` files.
-    pub(super) fn of((_, column, form): &Lacking, files: usize, kin: &[Kin]) -> Self {
+    pub(super) fn of((_, column, form): &Lacking, files: usize, sources: &[CopySource]) -> Self {
         let key = (*column, *form);
         let (mut stored, mut goes) = (vec![None; files], Vec::new());
-        for of in kin {
+        for of in sources {
             let known = lock(&of.table.stored).columns.get(&key).cloned();
             let Some(column) = known.or_else(|| of.held.get(&key).cloned()) else { continue };
             for (place, at) in stored.iter_mut().zip(&of.files) {
@@ -127,7 +132,7 @@ impl Origin {
     }
 
     /// Assembles the column from stored files and those that were read.
-    pub(super) fn made(&self, wanted: &Wanted, read: ReadColumn) -> Result<Made, Failure> {
+    pub(super) fn copied(&self, wanted: &Wanted, read: ReadColumn) -> Result<Copied, Failure> {
         let mut dictionaries: Vec<_> = read.values.into_iter().collect();
         let mut numbers: Vec<u64> = Vec::new();
         let own = dictionaries.len();
@@ -155,13 +160,13 @@ impl Origin {
         let dictionaries = match wanted.form {
             ColumnForm::Codes => match Merged::of(&dictionaries)? {
                 Some(merged) if merged.len() <= wanted.most => Some(merged),
-                _ if wanted.needed => return Ok(Made::TooMany),
-                _ => return Ok(Made::Text),
+                _ if wanted.needed => return Ok(Copied::TooMany),
+                _ => return Ok(Copied::Text),
             },
             _ => None,
         };
         let (name, form, data_type) = (wanted.name.clone(), wanted.form, wanted.data_type.clone());
-        Ok(Made::Whole(Whole { name, form, data_type, files: self.stored.len(), pieces, dictionaries }))
+        Ok(Copied::Whole(Whole { name, form, data_type, files: self.stored.len(), pieces, dictionaries }))
     }
 }
 

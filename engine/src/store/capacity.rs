@@ -50,7 +50,7 @@ impl Store {
 
     /// Evicts columns with less benefit than the new ones, until these and other pending ones fit in the budget; `None`
     /// if they cannot.
-    pub(super) fn make_room(&self, new: Newcomers, budget: u64, going: &HashSet<u64>) -> Option<Room<'_>> {
+    pub(super) fn make_space(&self, new: Newcomers, budget: u64, going: &HashSet<u64>) -> Option<Space<'_>> {
         let mut coming = lock(&self.coming);
         let wanted = Newcomers { bytes: new.bytes + *coming, ..new };
         let worth = new.worth();
@@ -85,7 +85,7 @@ impl Store {
             return None;
         }
         *coming = wanted.bytes;
-        Some(Room { store: self, bytes: new.bytes })
+        Some(Space { store: self, bytes: new.bytes })
     }
 
     /// Evicts a column from the device, to host memory if it fits there.
@@ -98,12 +98,12 @@ impl Store {
 }
 
 /// Space granted to columns, until they are stored or have failed.
-pub(super) struct Room<'s> {
+pub(super) struct Space<'s> {
     store: &'s Store,
     bytes: u64,
 }
 
-impl Drop for Room<'_> {
+impl Drop for Space<'_> {
     fn drop(&mut self) {
         *lock(&self.store.coming) -= self.bytes;
     }
