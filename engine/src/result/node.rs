@@ -54,9 +54,6 @@ pub struct DownloadExec {
     cpu: Arc<dyn ExecutionPlan>,
     input: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
-    metrics: ExecutionPlanMetricsSet,
-    /// Events in runs, such as a CPU fallback of the subplan. Like the metrics, only a record: no run reads it.
-    notes: Arc<BorderNotes>,
     /// The device subtree as a program, or why it could not be split into segments.
     program: Result<Arc<Program>, String>,
     /// Hash of its structure.
@@ -64,18 +61,42 @@ pub struct DownloadExec {
     /// State shared by its runs: the last preparation, and the dictionaries of its strings.
     prepared: Arc<Mutex<Option<Arc<Prepared>>>>,
     dictionaries: SourceDictionaries,
-    /// Below an EXPLAIN ANALYZE: profiles of the runs.
-    analyzed: Arc<Analyzed>,
-    /// Record of placing the plan; borders of one plan share it.
-    judged: Arc<Judged>,
     /// Keeper of the rows on the device; `None` if they are downloaded.
     keeper: Option<Arc<dyn Keeps>>,
+    /// Inputs and records of this copy's runs.
+    copy: RunsOfCopy,
+}
+
+/// Inputs and records of the runs of one copy of a border.
+#[derive(Clone)]
+struct RunsOfCopy {
     /// Value slots of subqueries; in a copy for another run, a mapping from the plan's slots.
     subqueries: Subqueries,
     /// File metadata for this copy's run, from planning.
     looks: Option<Arc<Looks>>,
+    metrics: ExecutionPlanMetricsSet,
+    /// Events in runs, such as a CPU fallback of the subplan. Like the metrics, only a record: no run reads it.
+    notes: Arc<BorderNotes>,
+    /// Below an EXPLAIN ANALYZE: profiles of the runs.
+    analyzed: Arc<Analyzed>,
+    /// Record of placing the plan; borders of one plan share it.
+    judged: Arc<Judged>,
     /// Number of active runs; a run whose stream was dropped ends slightly later.
     under_way: Arc<watch::Sender<usize>>,
+}
+
+impl RunsOfCopy {
+    fn new(subqueries: Subqueries, looks: Option<Arc<Looks>>) -> Self {
+        Self {
+            subqueries,
+            looks,
+            metrics: ExecutionPlanMetricsSet::new(),
+            notes: Arc::default(),
+            analyzed: Arc::default(),
+            judged: Arc::default(),
+            under_way: Arc::new(watch::Sender::new(0)),
+        }
+    }
 }
 
 /// Whether runs are profiled, and the profiles of completed runs.
@@ -123,18 +144,12 @@ impl DownloadExec {
             cpu,
             input,
             properties,
-            metrics: ExecutionPlanMetricsSet::new(),
-            notes: Arc::default(),
             program,
             key,
             prepared: Arc::default(),
             dictionaries: SourceDictionaries::default(),
-            analyzed: Arc::default(),
-            judged: Arc::default(),
             keeper: None,
-            subqueries: Subqueries::default(),
-            looks: None,
-            under_way: Arc::new(watch::Sender::new(0)),
+            copy: RunsOfCopy::new(Subqueries::default(), None),
         }
     }
 
@@ -146,18 +161,8 @@ impl DownloadExec {
     pub(crate) fn as_new(&self, subqueries: &Subqueries, looks: Option<&Arc<Looks>>) -> Result<Self> {
         let input = as_new(&self.input, subqueries)?;
         let program = Program::of(&input, &self.operators).map(Arc::new).map_err(|error| error.to_string());
-        Ok(Self {
-            input,
-            program,
-            metrics: ExecutionPlanMetricsSet::new(),
-            notes: Arc::default(),
-            analyzed: Arc::default(),
-            judged: Arc::default(),
-            subqueries: subqueries.of_copy(&self.subqueries),
-            looks: looks.cloned(),
-            under_way: Arc::new(watch::Sender::new(0)),
-            ..self.clone()
-        })
+        let copy = RunsOfCopy::new(subqueries.of_copy(&self.copy.subqueries), looks.cloned());
+        Ok(Self { input, program, copy, ..self.clone() })
     }
 
     /// Copy of this border with a keeper, which may keep the rows on the device instead of downloading them.
@@ -175,7 +180,7 @@ impl DownloadExec {
 
     /// Value slots of subqueries.
     pub(crate) fn subqueries(&self) -> &Subqueries {
-        &self.subqueries
+        &self.copy.subqueries
     }
 
     /// The CPU plans that are uploaded, and the scans that the device reads.
@@ -192,24 +197,24 @@ impl DownloadExec {
 
     /// Counts a run as active until the returned value is dropped.
     pub(crate) fn run_begins(&self) -> UnderWay {
-        self.under_way.send_modify(|runs| *runs += 1);
-        UnderWay(Arc::clone(&self.under_way))
+        self.copy.under_way.send_modify(|runs| *runs += 1);
+        UnderWay(Arc::clone(&self.copy.under_way))
     }
 
     /// Waits until all runs have ended and recorded their counts.
     pub(crate) async fn runs_ended(&self) {
         // The sender is a field of `self`, so it is not dropped.
-        let _ = self.under_way.subscribe().wait_for(|runs| *runs == 0).await;
+        let _ = self.copy.under_way.subscribe().wait_for(|runs| *runs == 0).await;
     }
 
     /// From now on, runs write their time profile to the metrics.
     pub(crate) fn analyze(&self) {
-        self.analyzed.asked.store(true, Ordering::Relaxed);
+        self.copy.analyzed.asked.store(true, Ordering::Relaxed);
     }
 
     /// Profiles of its runs so far, if [requested](Self::analyze).
     pub(crate) fn run_profiles(&self) -> Vec<Profile> {
-        self.analyzed.runs.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.copy.analyzed.runs.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Nodes of the device subtree, and the segments that do their work; empty if it could not be split into segments.
@@ -220,9 +225,9 @@ impl DownloadExec {
     /// Destination of a run's profile, if requested.
     pub(crate) fn analyzed(&self) -> Option<Border> {
         let engine = Arc::clone(&self.engine);
-        let runs = Arc::clone(&self.analyzed.runs);
-        let border = || Border { metrics: self.metrics.clone(), runs, device: Box::new(move || engine.facts()) };
-        self.analyzed.asked.load(Ordering::Relaxed).then(border)
+        let runs = Arc::clone(&self.copy.analyzed.runs);
+        let border = || Border { metrics: self.copy.metrics.clone(), runs, device: Box::new(move || engine.facts()) };
+        self.copy.analyzed.asked.load(Ordering::Relaxed).then(border)
     }
 
     /// Sets the reasons why the operators above stayed on the CPU.
@@ -233,13 +238,13 @@ impl DownloadExec {
 
     /// Sets the record of placing the plan.
     pub(crate) fn with_judged(mut self, judged: Arc<Judged>) -> Self {
-        self.judged = judged;
+        self.copy.judged = judged;
         self
     }
 
     /// Record of placing the plan.
     pub(crate) fn judged(&self) -> &Arc<Judged> {
-        &self.judged
+        &self.copy.judged
     }
 
     /// Why operators above stayed on the CPU.
@@ -268,23 +273,24 @@ impl DownloadExec {
 
     /// Metrics that runs update.
     pub fn metrics_set(&self) -> &ExecutionPlanMetricsSet {
-        &self.metrics
+        &self.copy.metrics
     }
 
     /// Notes of runs for the user.
     pub fn notes(&self) -> Vec<String> {
-        self.notes.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.copy.notes.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Adds a note about a CPU fallback, once; also logs it as a warning if `fallback` requires that.
     pub(crate) fn note_once(&self, note: String, fallback: Fallback) {
-        self.notes.note_once(note, fallback);
+        self.copy.notes.note_once(note, fallback);
     }
 
     fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
         let border = Self::new(Arc::clone(&self.engine), Arc::clone(&self.operators), input, Arc::clone(&self.cpu));
-        let border = border.with_reasons(self.reasons.clone()).with_judged(Arc::clone(&self.judged));
-        Self { subqueries: self.subqueries.clone(), ..border }
+        let border = border.with_reasons(self.reasons.clone()).with_judged(Arc::clone(&self.copy.judged));
+        let copy = RunsOfCopy { subqueries: self.copy.subqueries.clone(), ..border.copy.clone() };
+        Self { copy, ..border }
     }
 
     fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {
@@ -380,11 +386,11 @@ impl Runs for DownloadExec {
     }
 
     fn subqueries(&self) -> &Subqueries {
-        &self.subqueries
+        &self.copy.subqueries
     }
 
     fn looks(&self) -> Option<Arc<Looks>> {
-        self.looks.clone()
+        self.copy.looks.clone()
     }
 
     fn under_way(&self) -> Box<dyn Send + Sync> {
@@ -392,7 +398,7 @@ impl Runs for DownloadExec {
     }
 
     fn notes(&self) -> Arc<dyn Notes> {
-        Arc::clone(&self.notes) as _
+        Arc::clone(&self.copy.notes) as _
     }
 }
 
@@ -417,6 +423,6 @@ crate::plan::node::device_node!(DownloadExec, {
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
+        Some(self.copy.metrics.clone_inner())
     }
 });
