@@ -26,7 +26,7 @@ use crate::error::reason::Reason;
 use crate::expr::{Dictionaries, Lowering};
 use crate::placement::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::placement::walk::Placing;
-use crate::program::contract::{Cut, Stage};
+use crate::program::contract::{Stage, ToSegments};
 use crate::program::lower::SegmentLowering;
 use crate::program::segments::{Open, Segments};
 
@@ -187,7 +187,7 @@ fn columns(
 #[derive(Debug)]
 pub(crate) struct Filter;
 
-impl Cut for Filter {
+impl ToSegments for Filter {
     fn cut(
         &self,
         node: &Arc<dyn ExecutionPlan>,

@@ -25,7 +25,7 @@ use crate::expr::{Dictionaries, Lowering, Scope};
 use crate::operator::construct;
 use crate::placement::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::placement::walk::Placing;
-use crate::program::contract::{Cut, Stage};
+use crate::program::contract::{Stage, ToSegments};
 use crate::program::lower::SegmentLowering;
 use crate::program::segments::{Open, Segments};
 
@@ -186,7 +186,7 @@ pub(crate) fn columns(
 #[derive(Debug)]
 pub(crate) struct Project;
 
-impl Cut for Project {
+impl ToSegments for Project {
     fn cut(
         &self,
         node: &Arc<dyn ExecutionPlan>,

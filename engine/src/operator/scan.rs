@@ -8,7 +8,7 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use crate::error::EngineError;
 use crate::placement::contract::DeviceOperator;
-use crate::program::contract::Cut;
+use crate::program::contract::ToSegments;
 use crate::program::segments::{Open, Segments};
 use crate::source::SourceExec;
 use crate::source::same::same_scan;
@@ -17,7 +17,7 @@ use crate::source::same::same_scan;
 #[derive(Debug)]
 pub(crate) struct Scan;
 
-impl Cut for Scan {
+impl ToSegments for Scan {
     fn cut(
         &self,
         node: &Arc<dyn ExecutionPlan>,

@@ -21,7 +21,7 @@ use crate::error::reason::Reason;
 use crate::placement::contract::{DeviceTree, Operators, Placed};
 use crate::placement::fallback::FallbackExec;
 use crate::placement::walk::{Borders, with_children};
-use crate::program::contract::Cut;
+use crate::program::contract::ToSegments;
 use crate::program::judged::Judged;
 use crate::result::node::DownloadExec;
 use crate::source::SourceExec;
@@ -30,7 +30,7 @@ use crate::source::reset::ready_again_above;
 /// Creates borders for one device.
 pub(super) struct Bridge<'a> {
     engine: &'a Arc<Engine>,
-    operators: Arc<[Arc<dyn Cut>]>,
+    operators: Arc<[Arc<dyn ToSegments>]>,
     judged: Arc<Judged>,
 }
 

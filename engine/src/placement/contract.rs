@@ -1,4 +1,4 @@
-//! The trait that the engine requires of an operator; it contains the operator's placement. [`Cut`] splits its device
+//! The trait that the engine requires of an operator; it contains the operator's placement. [`ToSegments`] splits its device
 //! nodes into segments of a program.
 //!
 //! ```text
@@ -30,9 +30,9 @@ use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use crate::column::ColumnInfo;
 use crate::error::reason::Reason;
 use crate::placement::walk::Placing;
-use crate::program::contract::Cut;
+use crate::program::contract::ToSegments;
 
-/// An operator: which nodes of a CPU plan it replaces, and under which conditions. Without a device form its [`Cut`] is
+/// An operator: which nodes of a CPU plan it replaces, and under which conditions. Without a device form its [`ToSegments`] is
 /// empty.
 ///
 /// ```
@@ -41,14 +41,14 @@ use crate::program::contract::Cut;
 /// use millpond::datafusion::error::Result;
 /// use millpond::datafusion::physical_plan::{ExecutionPlan, unnest::UnnestExec};
 /// use millpond::placement::Placing;
-/// use millpond::program::contract::Cut;
+/// use millpond::program::contract::ToSegments;
 /// use millpond::error::reason::Reason;
 ///
 /// /// Says in EXPLAIN why lists are not unnested on the device.
 /// #[derive(Debug)]
 /// struct Unnest;
 ///
-/// impl Cut for Unnest {}
+/// impl ToSegments for Unnest {}
 ///
 /// impl DeviceOperator for Unnest {
 ///     fn name(&self) -> &'static str {
@@ -70,7 +70,7 @@ use crate::program::contract::Cut;
 /// let session = millpond::Millpond::builder().operator(Arc::new(Unnest)).build()?;
 /// # Ok::<_, millpond::EngineError>(())
 /// ```
-pub trait DeviceOperator: Cut {
+pub trait DeviceOperator: ToSegments {
     /// Name in the registry. An added operator replaces an earlier one of the same name.
     fn name(&self) -> &'static str;
 
@@ -179,9 +179,9 @@ impl Operators {
         Arc::clone(&self.list.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The same operators, as a program's [`Cut`]s.
-    pub fn cuts(&self) -> Arc<[Arc<dyn Cut>]> {
-        self.all().iter().map(|operator| Arc::clone(operator) as Arc<dyn Cut>).collect()
+    /// The same operators, as a program's [`ToSegments`]s.
+    pub fn cuts(&self) -> Arc<[Arc<dyn ToSegments>]> {
+        self.all().iter().map(|operator| Arc::clone(operator) as Arc<dyn ToSegments>).collect()
     }
 
     /// True for operators that process table rows: those that may run on the device, and whose CPU placement is a

@@ -30,8 +30,8 @@ pub enum Question {
     /// Row counts of parts.
     Rows,
     /// Row count of a segment's only part; later runs allocate no more for it: see
-    /// [`keep_room`](super::run::Run::keep_room).
-    Room,
+    /// [`keep_capacity`](super::run::Run::keep_capacity).
+    Capacity,
     /// Row count of an expansion.
     Expanded,
     /// Number of items found in the texts of rows.
@@ -88,7 +88,7 @@ impl Answers {
 
 /// Questions and answers of one attempt.
 #[derive(Default)]
-pub struct Asked {
+pub struct Questions {
     state: Mutex<State>,
     /// Reuses earlier answers and keeps new ones: set for a first attempt over columns that stay.
     pub(super) holds: bool,
@@ -117,7 +117,7 @@ pub(super) struct Check {
     pub assumed: Vec<u64>,
 }
 
-impl Asked {
+impl Questions {
     /// State of an attempt; `hold` if it may reuse earlier answers.
     pub fn new(hold: bool) -> Self {
         Self { holds: hold, ..Self::default() }

@@ -21,13 +21,13 @@ use crate::profile;
 use crate::program::context::{Notes, RunContext};
 use crate::program::contract::{Opening, Source, SourceRun};
 use crate::program::counts::Tally;
-use crate::program::given::Given;
-use crate::program::keep::Keeps;
+use crate::program::keeper::Keeps;
 use crate::program::part::Kept;
 use crate::program::prepared::{Lessons, Prepared, Split};
 use crate::program::results::Output;
 use crate::program::run::Run;
 use crate::program::schedule::Schedule;
+use crate::program::segment_result::SegmentResult;
 use crate::program::segments::Program;
 
 /// Program that a border node runs, and its state for later runs.
@@ -154,7 +154,7 @@ impl Attempts<'_> {
         };
         match ended {
             // A wrong assumption can cause any failure.
-            Err(failure) if attempt.results.asked.has_assumed() && nothing_left && is_ours(&failure) => {
+            Err(failure) if attempt.results.questions.has_assumed() && nothing_left && is_ours(&failure) => {
                 attempt.prepared.answers().forget();
                 lessons.asks = true;
             }
@@ -225,7 +225,7 @@ async fn run_once(run: &Arc<Run>, keeper: Option<&dyn Keeps>) -> Result<(), Fail
 }
 
 /// True if the result stays on the device. If it does not fit there, it is downloaded.
-async fn stays(run: &Arc<Run>, keeper: &dyn Keeps, result: &Given, stream: &Stream) -> Result<bool, Failure> {
+async fn stays(run: &Arc<Run>, keeper: &dyn Keeps, result: &SegmentResult, stream: &Stream) -> Result<bool, Failure> {
     let program = &run.prepared.program;
     // With a row limit or an offset, the device holds rows that do not belong to the result.
     if program.row_limit.is_some() || program.row_offset > 0 {

@@ -1,6 +1,6 @@
 //! The interface between a program and its operators.
 //!
-//!   plan ─ Cut ─► segments   source → stages → sink
+//!   plan ─ ToSegments ─► segments   source → stages → sink
 //!                              │        │        └─ Sink::lower ──► SinkSpec, outputs      Sink::begin ──► SinkRun
 //!                              │        └─ Stage::lower: adds itself to the piece of a kernel, or cuts it in two
 //!                              └─ fed rows, other segments' results, or the rows of a build side
@@ -33,16 +33,16 @@ use crate::expr::{Dictionaries, LookupTable};
 use crate::program::build_side::{BuildForm, KeyForm};
 use crate::program::context::RunContext;
 use crate::program::extent::{CutRows, Extent};
-use crate::program::given::Given;
 use crate::program::lower::SegmentLowering;
 use crate::program::part::Kept;
 use crate::program::piece::LoweredSink;
+use crate::program::segment_result::SegmentResult;
 use crate::program::segment_run::SegmentRun;
 use crate::program::segments::{Open, Segments};
 use crate::program::tables::HostTable;
 
 /// Conversion of an operator's device nodes to segments of a program.
-pub trait Cut: Debug + Send + Sync {
+pub trait ToSegments: Debug + Send + Sync {
     /// The segments of `node`, the last of them open; `None` if the node belongs to another operator. At the `top` of a
     /// program an operator only registers its row limit with [`Segments`], and need not apply it.
     fn cut(
@@ -73,7 +73,7 @@ pub trait Cut: Debug + Send + Sync {
 }
 
 /// All operators.
-pub type Operators = Arc<[Arc<dyn Cut>]>;
+pub type Operators = Arc<[Arc<dyn ToSegments>]>;
 
 /// Facts about a source's rows, known before the first row is read.
 #[derive(Debug, Clone)]
@@ -279,8 +279,8 @@ pub trait SinkRun: Send + Sync {
         segment: &'a SegmentRun,
         parts: Vec<Kept>,
         _stream: &'a Stream,
-    ) -> BoxFuture<'a, Result<Given, Failure>> {
-        ready(segment.given(parts)).boxed()
+    ) -> BoxFuture<'a, Result<SegmentResult, Failure>> {
+        ready(segment.result(parts)).boxed()
     }
 
     /// Number of further rows that suffice.

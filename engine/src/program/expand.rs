@@ -67,7 +67,7 @@ impl CutRows<'_> {
         // A count that takes several launches is awaited.
         let most = self.rows_at_first().min(run.extent_rows() as u64);
         let (site, control) = ((segment.index, Question::Expanded), [sums.control()?]);
-        let (words, assumed) = run.ask_below(site, most, &control, rows_of_each, stream).await?;
+        let (words, assumed) = run.read_back_below(site, most, &control, rows_of_each, stream).await?;
         Ok((sums, NewRows { rows: words.iter().sum(), assumed }))
     }
 

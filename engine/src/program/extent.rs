@@ -29,7 +29,7 @@ use crate::program::part::{Kept, Part};
 use crate::program::piece::{Cut, Piece};
 use crate::program::segment_run::{PreparedSegment, SegmentRun};
 use crate::program::shape::CutPipelines;
-use crate::program::texts::{Made, gives_texts};
+use crate::program::texts::{NewTexts, gives_texts};
 
 /// Bytes of an extent's part beyond which the rows that passed a filter are counted, and the part is shrunk.
 const ROOMY_BYTES: usize = 16 << 20;
@@ -79,7 +79,7 @@ impl<'a> Extent<'a> {
 
     /// Writes the rows as dense columns; also returns the new texts that their views refer to. `waits` if the part may
     /// have to be spilled to the host. Consumes the extent.
-    pub async fn materialise(self, waits: bool) -> Result<(Part, Option<Made<'a>>), Failure> {
+    pub async fn materialise(self, waits: bool) -> Result<(Part, Option<NewTexts<'a>>), Failure> {
         let lowered = &self.prepared.shape.lowered;
         let (part, made) = self.launch_variant(0, u64::MAX, waits).await?;
         Ok((part.arranged(&lowered.outputs, &lowered.at), made))
@@ -92,7 +92,7 @@ impl<'a> Extent<'a> {
         variant: u32,
         room: u64,
         waits: bool,
-    ) -> Result<(Part, Option<Made<'a>>), Failure> {
+    ) -> Result<(Part, Option<NewTexts<'a>>), Failure> {
         let piece = &self.prepared.shape.lowered.last;
         let launch = Materialised { variant, room, waits };
         self.segment.materialise(&self.prepared.pipelines.last, piece, &self.from, launch, self.stream).await
@@ -125,7 +125,7 @@ impl<'a> Extent<'a> {
         let segment = self.segment;
         let is_first = segment.extents_kept.fetch_add(1, Ordering::Relaxed) == 0;
         let leaves_some_out = self.prepared.pipelines.last.compiled().compacts;
-        if is_first && leaves_some_out { segment.run.known_room(segment.index) } else { None }
+        if is_first && leaves_some_out { segment.run.known_capacity(segment.index) } else { None }
     }
 }
 
@@ -135,7 +135,7 @@ impl<'a> ExtentRest<'a> {
         self,
         index: usize,
         from: &PieceInput,
-    ) -> Result<(Part, Option<Made<'a>>), Failure> {
+    ) -> Result<(Part, Option<NewTexts<'a>>), Failure> {
         let none = || EngineError::internal("a sink launches pieces that it was lowered to");
         let piece = self.prepared.shape.lowered.beside.get(index).ok_or_else(none)?;
         let pipeline = self.prepared.pipelines.beside.get(index).ok_or_else(none)?;
@@ -144,7 +144,7 @@ impl<'a> ExtentRest<'a> {
     }
 
     /// Keeps a part, and shrinks its buffer to its rows if that is worthwhile. `waits` as when it was written.
-    pub async fn keep_part(self, part: Part, made: Option<Made<'_>>, waits: bool) -> Result<(), Failure> {
+    pub async fn keep_part(self, part: Part, made: Option<NewTexts<'_>>, waits: bool) -> Result<(), Failure> {
         let Self { segment, prepared, stream } = self;
         let run = &segment.run;
         // A part of the keys leaves most rows of an extent out; and after memory has run out, or if it may, unused room
@@ -153,7 +153,7 @@ impl<'a> ExtentRest<'a> {
         let shrinks = !segment.start.slices.is_empty() || !run.prepared.lessons.passes.is_empty() || waits && is_large;
         let part = if shrinks { run.shrink(segment.index, part, stream).await? } else { part };
         segment.keep(Kept::spillable(part, &run.context.engine)?);
-        segment.keep_made(made);
+        segment.keep_new_texts(made);
         Ok(())
     }
 }
@@ -308,7 +308,7 @@ impl SegmentRun {
         }
         let rows = CutRows { segment: self, prepared, number, extent: part.as_extent()?, stream, feeding };
         self.run.prepared.program.segments[self.index].stages[cut.stage].cross(rows).await?;
-        self.keep_made(made);
+        self.keep_new_texts(made);
         // The reservation of the written rows counts until the next pieces have read them.
         drop(part);
         Ok(())
@@ -317,7 +317,7 @@ impl SegmentRun {
     /// Fails if an error was raised while rows were marked.
     pub(crate) async fn check_raised(&self, marks: &DeviceView, stream: &Stream) -> Result<(), Failure> {
         let control = [marks.view(0..CONTROL_BYTES as usize)?];
-        self.run.ask((self.index, Question::Raised), &control, no_error, stream).await.map(drop)
+        self.run.read_back((self.index, Question::Raised), &control, no_error, stream).await.map(drop)
     }
 
     /// Launches the last piece over no rows.
@@ -408,7 +408,7 @@ impl SegmentRun {
         from: &PieceInput,
         how: Materialised,
         stream: &Stream,
-    ) -> Result<(Part, Option<Made<'s>>), Failure> {
+    ) -> Result<(Part, Option<NewTexts<'s>>), Failure> {
         let launch = self.launch(piece, from, stream).await?;
         let layout = pipeline.short_layout(std::slice::from_ref(&from.extent), how.room);
         let (buffer, promise) = self.run.output(&layout, how.waits, stream)?;
@@ -417,8 +417,8 @@ impl SegmentRun {
             _ => None,
         };
         let input = Input { marks: marks.as_ref(), variant: how.variant, ..launch.input(from) };
-        let made = self.run.made(&piece.spec, &input, stream)?;
-        let input = Input { arena: made.as_ref().map(Made::view), ..input };
+        let made = self.run.new_texts(&piece.spec, &input, stream)?;
+        let input = Input { arena: made.as_ref().map(NewTexts::view), ..input };
         pipeline.materialise(input, &buffer, &layout, stream)?;
         self.run.context.tally.launches.fetch_add(1, Ordering::Relaxed);
         let made = made.filter(|_| gives_texts(&piece.spec));

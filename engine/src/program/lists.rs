@@ -118,7 +118,7 @@ impl Run {
             let wanted = Wanted::all(Arc::new(Schema::new(fields)), self.items_of(&part, stream, feeding).await?);
             let batch = self.download_columns(&part, &wanted, stream, feeding).await?;
             match rows {
-                Some(rows) if *rows != batch.num_rows() as u64 && self.results.asked.has_assumed() => {
+                Some(rows) if *rows != batch.num_rows() as u64 && self.results.questions.has_assumed() => {
                     return Err(Failure::Surprise);
                 }
                 Some(rows) if *rows != batch.num_rows() as u64 => {

@@ -18,8 +18,8 @@ use crate::column::{ColumnInfo, Form, storage};
 use crate::error::reason::Reason;
 use crate::expr::{Dictionaries, LookupTable, Lowering, Scope};
 use crate::program::build_side::{BuildForm, KeyForm, KeySlice};
-use crate::program::given::Details;
 use crate::program::piece::{Cut, LoweredSegment, LoweredSink, Piece, WholeSegment};
+use crate::program::segment_result::Details;
 use crate::program::segments::{Origin, Program};
 
 /// Input of a segment's lowering.

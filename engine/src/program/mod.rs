@@ -8,7 +8,6 @@
 //! Trouble  out of memory, a lost device or an error flag before the first batch re-runs the CPU subplan, with a note.
 
 pub mod answers;
-mod ask;
 pub(crate) mod attempts;
 pub(crate) mod background_compile;
 pub mod build_side;
@@ -18,22 +17,23 @@ pub mod counts;
 pub(crate) mod download;
 pub(crate) mod expand;
 pub mod extent;
-pub mod given;
 pub(crate) mod interning;
 pub(crate) mod judged;
-pub(crate) mod keep;
+pub(crate) mod keeper;
 pub(crate) mod kept_ptx;
 pub(crate) mod lists;
 pub mod lower;
 pub mod materialise;
 pub mod movers;
-mod pack;
+mod packing;
 pub mod part;
 pub mod piece;
 pub mod prepared;
+mod read_back;
 pub mod results;
 pub mod run;
 mod schedule;
+pub mod segment_result;
 pub mod segment_run;
 pub mod segments;
 pub mod shape;

@@ -114,7 +114,7 @@ impl Part {
     }
 
     /// True if its rows are known to fill less than half of it.
-    pub fn is_roomy(&self) -> bool {
+    pub fn is_sparse(&self) -> bool {
         self.rows.is_some_and(|rows| self.layout.bytes > SMALL_RESULT_BYTES && rows * 2 < self.layout.rows_upper_bound)
     }
 

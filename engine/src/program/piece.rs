@@ -12,7 +12,7 @@ use millpond_kernels::codegen::ir::{PipelineSpec, SinkSpec};
 
 use crate::column::{ColumnInfo, DictionaryId};
 use crate::expr::{LookupTable, Parameter};
-use crate::program::given::Details;
+use crate::program::segment_result::Details;
 
 /// One kernel of a segment.
 #[derive(Debug, Clone)]

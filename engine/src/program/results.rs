@@ -17,7 +17,7 @@ use crate::column::DictionaryId;
 use crate::error::EngineError;
 use crate::error::failure::Failure;
 use crate::profile::step;
-use crate::program::answers::Asked;
+use crate::program::answers::Questions;
 use crate::program::part::Kept;
 
 /// Destination of result batches.
@@ -59,7 +59,7 @@ pub struct Results {
     beginning: Beginning,
     out: Output,
     /// Assumptions to be checked before rows are sent.
-    pub(crate) asked: Asked,
+    pub(crate) asked: Questions,
     /// Items of the lists in the rows.
     pub(crate) lists: Lists,
 }
@@ -93,7 +93,7 @@ impl Lists {
 
 impl Results {
     /// Result of at most `limit` rows after the first `offset`, sent once `asked` is checked.
-    pub fn new(out: Output, offset: usize, limit: Option<usize>, asked: Asked) -> Self {
+    pub fn new(out: Output, offset: usize, limit: Option<usize>, asked: Questions) -> Self {
         Self {
             remaining: AtomicUsize::new(limit.map_or(usize::MAX, |n| n.saturating_add(offset))),
             left_out: AtomicUsize::new(0),

@@ -20,7 +20,7 @@ use crate::column::{ColumnInfo, DictionaryId, Form};
 use crate::device::workers::off_workers;
 use crate::error::failure::Failure;
 use crate::expr::{Dictionary, Lookup};
-use crate::program::answers::Asked;
+use crate::program::answers::Questions;
 use crate::program::context::RunContext;
 use crate::program::contract::SourceRun;
 use crate::program::kept_ptx::{self, Generated};
@@ -29,7 +29,7 @@ use crate::program::piece::Piece;
 use crate::program::prepared::{Lessons, Prepared};
 use crate::program::results::{Output, Results};
 use crate::program::tables::{HostTable, RunTables};
-use crate::program::texts::{self, Made, Reached};
+use crate::program::texts::{self, NewTexts, Reached};
 
 /// One attempt at running a program.
 pub struct Run {
@@ -66,7 +66,7 @@ impl Run {
                 out.clone(),
                 program.row_offset,
                 program.row_limit,
-                Asked::new(prepared.answers_hold()),
+                Questions::new(prepared.answers_hold()),
             ),
             prepared,
         }
@@ -171,7 +171,12 @@ impl Run {
     }
 
     /// Arena for the texts of a launch; `None` if it makes none.
-    pub fn made(&self, spec: &PipelineSpec, input: &Input<'_>, stream: &Stream) -> Result<Option<Made<'_>>, Failure> {
+    pub fn new_texts(
+        &self,
+        spec: &PipelineSpec,
+        input: &Input<'_>,
+        stream: &Stream,
+    ) -> Result<Option<NewTexts<'_>>, Failure> {
         let bytes = text::arena_bytes(spec, input, self.reached.arena_times()) as usize;
         if bytes == 0 {
             return Ok(None);
@@ -179,7 +184,7 @@ impl Run {
         let (buffer, promise) = self.context.memory.take_zeroed(bytes, &self.context.tags.output, stream)?;
         let bytes = buffer.as_view().clone();
         self.reached.keep(&bytes, Some(promise));
-        Ok(Some(Made::in_arena(&self.reached, bytes)))
+        Ok(Some(NewTexts::in_arena(&self.reached, bytes)))
     }
 
     /// Writes the PTX of pipelines where `millpond.debug_keep_ptx` names a folder.

@@ -21,11 +21,11 @@ use crate::error::failure::Failure;
 use crate::error::panics;
 use crate::profile;
 use crate::program::build_side::{Build, KeySlice};
-use crate::program::given::Given;
 use crate::program::part::Kept;
 use crate::program::prepared::Split;
 use crate::program::prepared::merged;
 use crate::program::run::Run;
+use crate::program::segment_result::SegmentResult;
 use crate::program::segment_run::{SegmentRun, SegmentStart};
 use crate::program::segments::Origin;
 
@@ -36,7 +36,7 @@ const MORE_PARTS: u32 = 4;
 pub struct Schedule<'r> {
     run: &'r Arc<Run>,
     stream: &'r Stream,
-    given: Vec<Option<Given>>,
+    given: Vec<Option<SegmentResult>>,
     built: HashMap<usize, Build>,
     done: Vec<bool>,
 }
@@ -62,7 +62,7 @@ impl<'r> Schedule<'r> {
     }
 
     /// Runs all segments; returns the result, or `None` if its rows have streamed out.
-    pub async fn result(mut self) -> Result<Option<Given>, Failure> {
+    pub async fn result(mut self) -> Result<Option<SegmentResult>, Failure> {
         let segments = self.run.prepared.program.segments.len();
         self.run.context.tally.preparing(|| self.run.compile_ahead());
         if self.run.streams_out() {
@@ -110,7 +110,7 @@ impl<'r> Schedule<'r> {
     }
 
     /// Results of segments that are fed at the same time.
-    async fn feed(&self, segments: &[usize]) -> Result<Vec<(usize, Given)>, Failure> {
+    async fn feed(&self, segments: &[usize]) -> Result<Vec<(usize, SegmentResult)>, Failure> {
         let mut tasks = JoinSet::new();
         for index in segments.iter().copied() {
             let pass = Pass { own: None, probed: None, groups: 0, is_last: true };
@@ -154,7 +154,7 @@ impl<'r> Schedule<'r> {
     }
 
     /// Keeps the result of a segment.
-    fn keep(&mut self, index: usize, mut given: Given) {
+    fn keep(&mut self, index: usize, mut given: SegmentResult) {
         match given.built.take() {
             Some(built) => drop(self.built.insert(index, built)),
             None => self.given[index] = Some(given),
@@ -191,7 +191,7 @@ impl<'r> Schedule<'r> {
     }
 
     /// The result of segment `index`: all of it, or the part `own` of the keys by which it is joined.
-    fn produce(&mut self, index: usize, own: Option<KeySlice>) -> BoxFuture<'_, Result<Given, Failure>> {
+    fn produce(&mut self, index: usize, own: Option<KeySlice>) -> BoxFuture<'_, Result<SegmentResult, Failure>> {
         let run = self.run;
         let produced = async move {
             let cut = run.cut_build(index);
@@ -249,7 +249,7 @@ impl<'r> Schedule<'r> {
         match &segment.origin {
             Origin::Source(upload) => start.columns.clone_from(&run.prepared.sources[*upload].columns),
             Origin::Segments(from) => {
-                let given: Vec<&Given> = from.iter().filter_map(|from| self.given[*from].as_ref()).collect();
+                let given: Vec<&SegmentResult> = from.iter().filter_map(|from| self.given[*from].as_ref()).collect();
                 start.columns = merged(given.iter().map(|given| given.columns.as_slice()));
                 start.rows_hint = given.iter().flat_map(|given| &given.parts).map(Kept::rows).sum();
                 if let Some(first) = given.first() {

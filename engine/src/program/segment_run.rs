@@ -23,15 +23,15 @@ use crate::error::reason::Reason;
 use crate::profile::step::PREPARE;
 use crate::program::build_side::{BuildForm, Built, KeySlice};
 use crate::program::contract::{SinkRun, TableSize};
-use crate::program::given::{Details, Given, LookedUp};
 use crate::program::kept_ptx::Generated;
 use crate::program::lower::{Builds, SegmentInput};
 use crate::program::part::{Kept, Part};
 use crate::program::piece::LoweredSegment;
 use crate::program::run::Run;
+use crate::program::segment_result::{Details, LookedUp, SegmentResult};
 use crate::program::segments::Origin;
 use crate::program::shape::{Facts, Pipelines, Shape};
-use crate::program::texts::Made;
+use crate::program::texts::NewTexts;
 
 /// Minimum number of values that a key's codes are planned for.
 const LEAST_CODES: usize = 16;
@@ -198,7 +198,7 @@ impl SegmentRun {
     }
 
     /// Keeps the texts that a launch made, if kept rows may be views of them.
-    pub fn keep_made(&self, made: Option<Made<'_>>) {
+    pub fn keep_new_texts(&self, made: Option<NewTexts<'_>>) {
         if let (Some(made), true) = (made, self.keeps_texts()) {
             made.stay();
         }
@@ -221,24 +221,29 @@ impl SegmentRun {
     }
 
     /// The segment's output columns, without rows.
-    pub fn shape(&self) -> Result<Given, Failure> {
+    pub fn shape(&self) -> Result<SegmentResult, Failure> {
         let columns = self.prepared(0)?.shape.lowered.outputs.clone();
-        Ok(Given { columns, ..Given::default() })
+        Ok(SegmentResult { columns, ..SegmentResult::default() })
     }
 
     /// The segment's result.
-    pub async fn finish(&self, stream: &Stream) -> Result<Given, Failure> {
+    pub async fn finish(&self, stream: &Stream) -> Result<SegmentResult, Failure> {
         self.prepared(0)?;
         let parts = std::mem::take(&mut *self.kept());
         self.sink.finish(self, parts, stream).await
     }
 
     /// These parts as the segment's result.
-    pub fn given(&self, parts: Vec<Kept>) -> Result<Given, Failure> {
+    pub fn result(&self, parts: Vec<Kept>) -> Result<SegmentResult, Failure> {
         let prepared = self.prepared(0)?;
         let mut columns = prepared.shape.lowered.outputs.clone();
         self.run.bounded(&mut columns);
-        Ok(Given { parts, columns, details: Some(Arc::clone(&prepared.shape.lowered.details)), ..Given::default() })
+        Ok(SegmentResult {
+            parts,
+            columns,
+            details: Some(Arc::clone(&prepared.shape.lowered.details)),
+            ..SegmentResult::default()
+        })
     }
 
     /// The segment's compiled form, made on the first call. `rows` is the number of rows to process now; statistics may

@@ -15,8 +15,8 @@ use millpond_kernels::pipeline::Pipeline;
 use crate::column::ColumnInfo;
 use crate::program::build_side::{BuildForm, KeySlice};
 use crate::program::context::RunContext;
-use crate::program::given::Details;
 use crate::program::piece::{LoweredSegment, Piece};
+use crate::program::segment_result::Details;
 
 /// Facts that the lowering of a segment depends on.
 #[derive(Clone)]

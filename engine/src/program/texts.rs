@@ -6,7 +6,7 @@
 //! Learnt    a string column begins as codes. If its first rows are nearly all distinct, or it outgrows its dictionary,
 //!           the run starts again with texts, provided that every expression over it has a form without a dictionary;
 //!           otherwise the dictionary may become larger.
-//! Made      texts are written to an arena of their launch, which is kept as extents are.
+//! NewTexts      texts are written to an arena of their launch, which is kept as extents are.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -109,20 +109,20 @@ impl Reached {
 }
 
 /// Arena for the texts of one launch. Views into it are valid until it is dropped, or as long as the run if it stays.
-pub struct Made<'r> {
+pub struct NewTexts<'r> {
     reached: &'r Reached,
     bytes: DeviceView,
     stays: bool,
 }
 
-impl<'r> Made<'r> {
+impl<'r> NewTexts<'r> {
     /// Texts in `bytes`, which `reached` keeps.
     pub fn in_arena(reached: &'r Reached, bytes: DeviceView) -> Self {
         Self { reached, bytes, stays: false }
     }
 }
 
-impl Made<'_> {
+impl NewTexts<'_> {
     pub fn view(&self) -> &DeviceView {
         &self.bytes
     }
@@ -133,7 +133,7 @@ impl Made<'_> {
     }
 }
 
-impl Drop for Made<'_> {
+impl Drop for NewTexts<'_> {
     fn drop(&mut self) {
         if !self.stays {
             self.reached.forget(&self.bytes);

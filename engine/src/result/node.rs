@@ -38,7 +38,7 @@ use crate::program::contract::Operators;
 use crate::program::contract::SourceRun;
 use crate::program::counts::Tally;
 use crate::program::judged::Judged;
-use crate::program::keep::Keeps;
+use crate::program::keeper::Keeps;
 use crate::program::prepared::{Lessons, Prepared};
 use crate::program::segments::{NodeWork, Program};
 use crate::result::takeover;

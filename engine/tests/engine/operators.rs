@@ -28,7 +28,7 @@ use millpond::datafusion::physical_plan::{
 use millpond::error::reason::Reason;
 use millpond::operator::registry;
 use millpond::placement::{PlaceOnDevice, Placing};
-use millpond::program::contract::Cut;
+use millpond::program::contract::ToSegments;
 use millpond::source::SourceExec;
 use millpond::{DeviceChoice, Fallback, Millpond, MillpondBuilder, QueryReport, error};
 
@@ -53,7 +53,7 @@ fn said_of_unnest(report: &QueryReport) -> Vec<&str> {
 #[derive(Debug)]
 struct Unnest;
 
-impl Cut for Unnest {}
+impl ToSegments for Unnest {}
 
 impl DeviceOperator for Unnest {
     fn name(&self) -> &'static str {
@@ -75,7 +75,7 @@ impl DeviceOperator for Unnest {
 #[derive(Debug)]
 struct NoLimits;
 
-impl Cut for NoLimits {}
+impl ToSegments for NoLimits {}
 
 impl DeviceOperator for NoLimits {
     fn name(&self) -> &'static str {

@@ -8,7 +8,7 @@
 
 use millpond::contract::DeviceOperator;
 use millpond::datafusion::physical_plan::ExecutionPlan;
-use millpond::program::contract::Cut;
+use millpond::program::contract::ToSegments;
 
 use super::RelationExec;
 
@@ -16,7 +16,7 @@ use super::RelationExec;
 #[derive(Debug)]
 pub(crate) struct RelationOperator;
 
-impl Cut for RelationOperator {}
+impl ToSegments for RelationOperator {}
 
 impl DeviceOperator for RelationOperator {
     fn name(&self) -> &'static str {

@@ -44,7 +44,7 @@ use crate::operator::aggregate::sorted::{RankSink, RankedRows};
 use crate::placement::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::placement::simplify::only_moves;
 use crate::placement::walk::Placing;
-use crate::program::contract::Cut;
+use crate::program::contract::ToSegments;
 use crate::program::segments::{Open, Segments};
 
 impl DeviceOperator for Aggregate {
@@ -224,7 +224,7 @@ fn partial_below(last: &AggregateExec) -> Option<&AggregateExec> {
 #[derive(Debug)]
 pub(crate) struct Aggregate;
 
-impl Cut for Aggregate {
+impl ToSegments for Aggregate {
     fn cut(
         &self,
         node: &Arc<dyn ExecutionPlan>,

@@ -30,12 +30,12 @@ use crate::error::failure::Failure;
 use crate::program::answers::{Question, rows_of_each};
 use crate::program::contract::{SinkRun, TableSize};
 use crate::program::extent::Extent;
-use crate::program::given::Given;
 use crate::program::part::{Kept, Part, SMALL_RESULT_BYTES};
 use crate::program::piece::LoweredSegment;
+use crate::program::segment_result::SegmentResult;
 use crate::program::segment_run::{PreparedSegment, SegmentRun};
 use crate::program::segments::Origin;
-use crate::program::texts::Made;
+use crate::program::texts::NewTexts;
 
 /// Number of groups that a hash table has room for at first, unless there are fewer rows.
 const GROUPS_AT_FIRST: u64 = 1 << 16;
@@ -110,10 +110,10 @@ impl SinkRun for AggregateRun {
         segment: &'a SegmentRun,
         parts: Vec<Kept>,
         _stream: &'a Stream,
-    ) -> BoxFuture<'a, Result<Given, Failure>> {
+    ) -> BoxFuture<'a, Result<SegmentResult, Failure>> {
         async move {
             let looked_up = Arc::clone(&segment.start.looked_up);
-            Ok(Given { looked_up, ..segment.given(parts)? })
+            Ok(SegmentResult { looked_up, ..segment.result(parts)? })
         }
         .boxed()
     }
@@ -194,11 +194,11 @@ impl Adding<'_> {
     fn launch(&self, input: Input<'_>, state: &State) -> Result<(), Failure> {
         // The table's keys may be views of texts from earlier launches.
         let texts = self.segment.run.reached.by(&self.prepared.shape.lowered.last.spec);
-        let made = self.segment.run.made(&self.prepared.shape.lowered.last.spec, &input, self.stream)?;
-        let input = Input { arena: made.as_ref().map(Made::view), texts: &texts, ..input };
+        let made = self.segment.run.new_texts(&self.prepared.shape.lowered.last.spec, &input, self.stream)?;
+        let input = Input { arena: made.as_ref().map(NewTexts::view), texts: &texts, ..input };
         self.prepared.pipelines.last.accumulate(input, &state.buffer, &state.layout, self.stream)?;
         self.segment.run.context.tally.launches.fetch_add(1, Ordering::Relaxed);
-        self.segment.keep_made(made);
+        self.segment.keep_new_texts(made);
         Ok(())
     }
 
@@ -233,7 +233,7 @@ impl Adding<'_> {
             drop(slot);
             let question = (self.segment.index, Question::Leftover);
             let count = [noted.view(Leftover::COUNT)?];
-            let left = run.ask(question, &count, words, self.stream).await.map_err(Failure::midway)?;
+            let left = run.read_back(question, &count, words, self.stream).await.map_err(Failure::midway)?;
             asked += 1;
             let left = left.first().copied().unwrap_or(0);
             if left == 0 {
@@ -352,8 +352,8 @@ impl Adding<'_> {
     /// Reads back a hash table's number of groups: the bound counts every row as one.
     async fn count_groups(&self, state: &mut State) -> Result<u64, Failure> {
         let control = [state.buffer.view(StateLayout::CONTROL)?];
-        let asked = (self.segment.index, Question::Groups);
-        let groups = self.segment.run.ask(asked, &control, rows_of_each, self.stream).await?.iter().sum();
+        let site = (self.segment.index, Question::Groups);
+        let groups = self.segment.run.read_back(site, &control, rows_of_each, self.stream).await?.iter().sum();
         state.groups = groups;
         Ok(groups)
     }

@@ -34,10 +34,10 @@ use crate::operator::sort::lower::SortedBy;
 use crate::operator::sort::run::{fetch_rows, order_rows};
 use crate::program::contract::{Sink, SinkRun, Stage, never_alone};
 use crate::program::extent::Extent;
-use crate::program::given::{Given, LookedUp};
 use crate::program::lower::{SegmentLowering, number_column};
 use crate::program::part::{Kept, Part};
 use crate::program::piece::{LoweredSegment, LoweredSink};
+use crate::program::segment_result::{LookedUp, SegmentResult};
 use crate::program::segment_run::SegmentRun;
 
 /// Sink that writes all rows with their keys and the columns to be ordered; the aggregation reads them next.
@@ -157,7 +157,7 @@ impl SinkRun for RankRun {
             let Extent { segment, prepared, .. } = extent;
             for variant in 0..ranking(&prepared.shape.lowered)?.variants {
                 let (part, made) = extent.launch_variant(variant, u64::MAX, true).await?;
-                segment.keep_made(made);
+                segment.keep_new_texts(made);
                 let part = part.arranged(&prepared.shape.lowered.outputs, &prepared.shape.lowered.at);
                 segment.keep(Kept::spillable(part, &segment.run.context.engine)?);
             }
@@ -171,10 +171,10 @@ impl SinkRun for RankRun {
         segment: &'a SegmentRun,
         parts: Vec<Kept>,
         stream: &'a Stream,
-    ) -> BoxFuture<'a, Result<Given, Failure>> {
+    ) -> BoxFuture<'a, Result<SegmentResult, Failure>> {
         async move {
             if parts.is_empty() {
-                return segment.given(parts);
+                return segment.result(parts);
             }
             let prepared = segment.prepared(0)?;
             let ranking = ranking(&prepared.shape.lowered)?;
@@ -201,7 +201,7 @@ impl SinkRun for RankRun {
                 }
             }
             let rows = ranks.rows()?;
-            Ok(segment.given(vec![rows])?.beside(LookedUp::new(looked_up, promises)))
+            Ok(segment.result(vec![rows])?.beside(LookedUp::new(looked_up, promises)))
         }
         .boxed()
     }

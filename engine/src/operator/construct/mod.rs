@@ -35,7 +35,7 @@ use crate::error::reason::Reason;
 use crate::expr::Lowering;
 use crate::placement::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::placement::walk::Placing;
-use crate::program::contract::Cut;
+use crate::program::contract::ToSegments;
 use crate::program::segments::{Open, Segments};
 
 /// A projection that constructs nested values.
@@ -138,7 +138,7 @@ impl DeviceOperator for Construct {
     }
 }
 
-impl Cut for Construct {
+impl ToSegments for Construct {
     fn cut(
         &self,
         node: &Arc<dyn ExecutionPlan>,

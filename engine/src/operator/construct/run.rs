@@ -27,7 +27,7 @@ use crate::program::contract::SinkRun;
 use crate::program::expand::running_sums;
 use crate::program::extent::{Extent, ExtentRest, PieceInput};
 use crate::program::part::{Kept, Part};
-use crate::program::texts::Made;
+use crate::program::texts::NewTexts;
 
 /// Run of a construction, without state of its own.
 pub(super) struct ConstructRun;
@@ -45,7 +45,7 @@ impl SinkRun for ConstructRun {
                 }
             }
             rest.segment.keep(Kept::spillable(part, &rest.segment.run.context.engine)?);
-            rest.segment.keep_made(made);
+            rest.segment.keep_new_texts(made);
             Ok(())
         }
         .boxed()
@@ -113,9 +113,9 @@ async fn expansion(
     let counts = extent.columns.get(counts).and_then(Option::as_ref);
     let counts = counts.ok_or_else(|| EngineError::internal("counts are written"))?;
     let sums = running_sums(&segment.run.context, &counts.values, &extent.rows, extent.rows.upper_bound(), stream)?;
-    let (asked, control) = ((segment.index, Question::Expanded), [sums.control()?]);
+    let (site, control) = ((segment.index, Question::Expanded), [sums.control()?]);
     let most = MAX_BATCH_ROWS as u64;
-    let (rows, assumed) = segment.run.ask_below(asked, most, &control, rows_of_each, stream).await?;
+    let (rows, assumed) = segment.run.read_back_below(site, most, &control, rows_of_each, stream).await?;
     Ok((sums, rows.iter().sum(), assumed))
 }
 
@@ -138,13 +138,13 @@ fn some_items(
 async fn rows_of(output: &DeviceView, rest: ExtentRest<'_>) -> Result<u64, Failure> {
     let ExtentRest { segment, stream, .. } = rest;
     let control = [output.view(OutputLayout::CONTROL)?];
-    let rows = segment.run.ask((segment.index, Question::Hits), &control, rows_of_each, stream).await?;
+    let rows = segment.run.read_back((segment.index, Question::Hits), &control, rows_of_each, stream).await?;
     Ok(rows.iter().sum())
 }
 
 /// Items as they are kept for the download, with their number.
 fn kept(
-    (part, made): (Part, Option<Made<'_>>),
+    (part, made): (Part, Option<NewTexts<'_>>),
     making: &Making,
     rows: u64,
     rest: ExtentRest<'_>,

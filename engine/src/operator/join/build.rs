@@ -29,12 +29,12 @@ use crate::operator::join::probe::Asked;
 use crate::operator::join::{DeviceJoinExec, bounds};
 use crate::program::answers::Thing;
 use crate::program::build_side::{Build, BuildForm, KeyForm};
-use crate::program::given::Given;
 use crate::program::kept_ptx::Generated;
 use crate::program::lower::column_spec;
 use crate::program::part::Part;
 use crate::program::piece::Piece;
 use crate::program::run::Run;
+use crate::program::segment_result::SegmentResult;
 use crate::program::segments::Origin;
 use crate::program::texts;
 
@@ -81,7 +81,7 @@ pub async fn build(
     run: &Run,
     index: usize,
     join: &DeviceJoinExec,
-    given: Given,
+    given: SegmentResult,
     stream: &Stream,
 ) -> Result<Build, Failure> {
     let mut parts = Vec::with_capacity(given.parts.len());
@@ -269,7 +269,7 @@ impl Building<'_> {
             ..Input::default()
         };
         let scratch = leaders.as_ref().map(|(leaders, _)| leaders.as_view());
-        let made = run.made(&piece.spec, &input, stream)?;
+        let made = run.new_texts(&piece.spec, &input, stream)?;
         let input = Input { arena: made.as_ref().map(texts::Made::view), ..input };
         pipeline.build_table(input, table.as_view(), &layout, scratch, stream)?;
         // The table's views may point to texts that the launch made.

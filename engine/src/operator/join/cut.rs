@@ -21,7 +21,7 @@ use crate::error::failure::Failure;
 use crate::options::MAX_BATCH_ROWS;
 use crate::program::expand::NewRows;
 use crate::program::extent::{CutRows, PieceInput};
-use crate::program::texts::Made;
+use crate::program::texts::NewTexts;
 
 /// Pieces that a join launches beside a cut, as positions among [`Cut::beside`](crate::program::piece::Cut::beside).
 #[derive(Debug)]
@@ -101,8 +101,8 @@ async fn mark(
         // Each launch may add an arena of texts, which later ones can reach.
         let texts = segment.run.reached.by(&piece.spec);
         let input = Input { texts: &texts, ..launch.input(&from) };
-        let made = segment.run.made(&piece.spec, &input, stream)?;
-        let input = Input { arena: made.as_ref().map(Made::view), ..input };
+        let made = segment.run.new_texts(&piece.spec, &input, stream)?;
+        let input = Input { arena: made.as_ref().map(NewTexts::view), ..input };
         pipeline.mark(input, marks, bound, stream)?;
         segment.run.context.tally.launches.fetch_add(1, Ordering::Relaxed);
         first += some;

@@ -39,7 +39,7 @@ use crate::error::reason::Reason;
 use crate::operator::join::lower::{BuildSink, MarkSink, Marked, Probe, Unmatched, judge_join};
 use crate::placement::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::placement::walk::Placing;
-use crate::program::contract::Cut;
+use crate::program::contract::ToSegments;
 use crate::program::materialise::Materialise;
 use crate::program::segments::{Open, Origin, Segments};
 
@@ -482,7 +482,7 @@ fn judge(
 #[derive(Debug)]
 pub(crate) struct Join;
 
-impl Cut for Join {
+impl ToSegments for Join {
     fn cut(
         &self,
         node: &Arc<dyn ExecutionPlan>,

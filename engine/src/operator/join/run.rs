@@ -15,10 +15,10 @@ use crate::operator::join::DeviceJoinExec;
 use crate::operator::join::build::build;
 use crate::program::contract::SinkRun;
 use crate::program::extent::Extent;
-use crate::program::given::Given;
 use crate::program::part::Kept;
+use crate::program::segment_result::SegmentResult;
 use crate::program::segment_run::SegmentRun;
-use crate::program::texts::Made;
+use crate::program::texts::NewTexts;
 
 /// Keeps the rows of a build side, and makes its table from them.
 pub(crate) struct BuildRun(pub Arc<DeviceJoinExec>);
@@ -33,11 +33,11 @@ impl SinkRun for BuildRun {
         segment: &'a SegmentRun,
         parts: Vec<Kept>,
         stream: &'a Stream,
-    ) -> BoxFuture<'a, Result<Given, Failure>> {
+    ) -> BoxFuture<'a, Result<SegmentResult, Failure>> {
         async move {
-            let given = segment.given(parts)?;
+            let given = segment.result(parts)?;
             let built = build(&segment.run, segment.index, &self.0, given, stream).await?;
-            Ok(Given::built(built))
+            Ok(SegmentResult::built(built))
         }
         .boxed()
     }
@@ -57,8 +57,8 @@ impl SinkRun for MarkRun {
             let piece = &prepared.shape.lowered.last;
             let launch = segment.launch(piece, &from, stream).await?;
             let input = launch.input(&from);
-            let made = segment.run.made(&piece.spec, &input, stream)?;
-            let input = Input { arena: made.as_ref().map(Made::view), ..input };
+            let made = segment.run.new_texts(&piece.spec, &input, stream)?;
+            let input = Input { arena: made.as_ref().map(NewTexts::view), ..input };
             prepared.pipelines.last.mark(input, &marks, built.rows_bound(), stream)?;
             segment.run.context.tally.launches.fetch_add(1, Ordering::Relaxed);
             Ok(())
@@ -71,14 +71,14 @@ impl SinkRun for MarkRun {
         segment: &'a SegmentRun,
         parts: Vec<Kept>,
         stream: &'a Stream,
-    ) -> BoxFuture<'a, Result<Given, Failure>> {
+    ) -> BoxFuture<'a, Result<SegmentResult, Failure>> {
         async move {
             let built = segment.built(self.build)?;
             if let Some(marks) = built.marks(&segment.run.context, stream)? {
                 // An error in a condition is raised where rows are marked; no later step checks for it.
                 segment.check_raised(&marks, stream).await?;
             }
-            segment.given(parts)
+            segment.result(parts)
         }
         .boxed()
     }

@@ -25,7 +25,7 @@ use crate::error::EngineError;
 use crate::operator::limit::lower::LimitSink;
 use crate::placement::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::placement::walk::Placing;
-use crate::program::contract::Cut;
+use crate::program::contract::ToSegments;
 use crate::program::segments::{Open, Segments};
 
 /// A limit on the device.
@@ -125,7 +125,7 @@ fn skip_and_fetch(node: &dyn ExecutionPlan) -> Option<(usize, Option<usize>)> {
 #[derive(Debug)]
 pub(crate) struct Limit;
 
-impl Cut for Limit {
+impl ToSegments for Limit {
     fn cut(
         &self,
         node: &Arc<dyn ExecutionPlan>,

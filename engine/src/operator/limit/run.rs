@@ -69,7 +69,7 @@ impl SinkRun for LimitRun {
             let (part, made) = extent.materialise(true).await?;
             if let Some(part) = self.limit(part, segment, stream).await? {
                 segment.keep(Kept::spillable(part, &segment.run.context.engine)?);
-                segment.keep_made(made);
+                segment.keep_new_texts(made);
             }
             Ok(())
         }

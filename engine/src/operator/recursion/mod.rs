@@ -45,7 +45,7 @@ use crate::operator::recursion::run::{Steps, WorkRows};
 use crate::placement::contract::{DeviceOperator, Placed};
 use crate::placement::walk::Placing;
 use crate::plan::node::REPLACE;
-use crate::program::contract::Cut;
+use crate::program::contract::ToSegments;
 
 /// Number of the next recursion in this process.
 static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -256,7 +256,7 @@ impl ExecutionPlan for WorkRowsExec {
 #[derive(Debug)]
 pub(crate) struct Recursion;
 
-impl Cut for Recursion {}
+impl ToSegments for Recursion {}
 
 impl DeviceOperator for Recursion {
     fn name(&self) -> &'static str {

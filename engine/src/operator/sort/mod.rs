@@ -43,7 +43,7 @@ use crate::operator::sort::lower::SortSink;
 use crate::placement::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::placement::simplify::only_moves;
 use crate::placement::walk::{Placing, with_children};
-use crate::program::contract::Cut;
+use crate::program::contract::ToSegments;
 use crate::program::segments::{Open, Segments};
 
 /// Maximum rows that are sorted as one: one pipeline reads no more.
@@ -310,7 +310,7 @@ pub(crate) fn check_rows(
 #[derive(Debug)]
 pub(crate) struct Sort;
 
-impl Cut for Sort {
+impl ToSegments for Sort {
     fn cut(
         &self,
         node: &Arc<dyn ExecutionPlan>,

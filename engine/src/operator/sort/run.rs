@@ -30,11 +30,11 @@ use crate::operator::sort::lower::{LoweredSort, SortedBy};
 use crate::operator::sort::top::Search;
 use crate::program::contract::SinkRun;
 use crate::program::extent::Extent;
-use crate::program::given::Given;
 use crate::program::movers::{Mover, Moves};
 use crate::program::part::{Kept, Part};
 use crate::program::piece::LoweredSegment;
 use crate::program::run::Run;
+use crate::program::segment_result::SegmentResult;
 use crate::program::segment_run::SegmentRun;
 
 /// Factor on the number of wanted rows: a part with more rows is cut.
@@ -95,7 +95,7 @@ impl SinkRun for SortRun {
         segment: &'a SegmentRun,
         mut parts: Vec<Kept>,
         stream: &'a Stream,
-    ) -> BoxFuture<'a, Result<Given, Failure>> {
+    ) -> BoxFuture<'a, Result<SegmentResult, Failure>> {
         async move {
             // A single part that is sorted is the result.
             let sorted_already = parts.len() == 1 && self.parts_sorted.load(Ordering::Relaxed) == 1;
@@ -104,7 +104,7 @@ impl SinkRun for SortRun {
                 let keys = &sorted_by(&prepared.shape.lowered)?.keys;
                 parts = vec![Kept::staying(sort_parts(segment, parts, self.fetch, keys, stream).await?)];
             }
-            segment.given(parts)
+            segment.result(parts)
         }
         .boxed()
     }

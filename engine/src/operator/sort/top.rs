@@ -35,7 +35,7 @@ use crate::program::extent::{Extent, ExtentRest};
 use crate::program::part::{Kept, Part};
 use crate::program::run::Run;
 use crate::program::segment_run::SegmentRun;
-use crate::program::texts::Made;
+use crate::program::texts::NewTexts;
 
 /// Maximum rows of an input that is written whole.
 const FEW_ROWS: u64 = 8 << 10;
@@ -157,7 +157,7 @@ impl SortRun {
                 let rows = segment.run.count_rows_of(segment.index, std::slice::from_mut(&mut part), stream).await?;
                 self.improve(&part, rows, best, segment, stream)?;
             }
-            segment.keep_made(made);
+            segment.keep_new_texts(made);
             if cut {
                 self.cut_part();
             }
@@ -187,7 +187,7 @@ impl SortRun {
             self.improve(&part, passed, best, segment, stream)?;
             if fits {
                 drop(extent);
-                segment.keep_made(made);
+                segment.keep_new_texts(made);
                 self.cut_part();
                 return self.keep_best(part, rest, keys, best).await;
             }
@@ -202,7 +202,7 @@ impl SortRun {
         extent: &Extent<'s>,
         room: u64,
         waits: bool,
-    ) -> Result<(Part, Option<Made<'s>>), Failure> {
+    ) -> Result<(Part, Option<NewTexts<'s>>), Failure> {
         let lowered = &extent.prepared.shape.lowered;
         let variant = u32::from(self.search.bar().is_some());
         let (part, made) = extent.launch_variant(variant, room, waits).await?;
@@ -291,8 +291,8 @@ async fn with_rows_counted(extent: Extent<'_>) -> Result<Extent<'_>, Failure> {
         return Ok(extent);
     }
     let control = control.clone();
-    let asked = (segment.index, Question::Rows);
-    let rows = segment.run.ask(asked, std::slice::from_ref(&control), rows_of_each, stream).await?;
+    let site = (segment.index, Question::Rows);
+    let rows = segment.run.read_back(site, std::slice::from_ref(&control), rows_of_each, stream).await?;
     let upper_bound = rows.iter().sum::<u64>().min(*upper_bound);
     Ok(extent.with_rows(ExtentRows::OnDevice { control, upper_bound }))
 }
@@ -300,7 +300,7 @@ async fn with_rows_counted(extent: Extent<'_>) -> Result<Extent<'_>, Failure> {
 /// Number of rows that passed.
 async fn rows_passed(part: &Part, segment: &SegmentRun, stream: &Stream) -> Result<u64, Failure> {
     let control = part.buffer.view(OutputLayout::CONTROL)?;
-    let passed = segment.run.ask((segment.index, Question::Passed), &[control], passed, stream).await?;
+    let passed = segment.run.read_back((segment.index, Question::Passed), &[control], passed, stream).await?;
     passed.first().copied().ok_or_else(|| EngineError::internal("rows that passed are counted").into())
 }
 

@@ -26,7 +26,7 @@ use crate::error::reason::Reason;
 use crate::operator::union::lower::{BranchSink, union_columns};
 use crate::placement::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::placement::walk::Placing;
-use crate::program::contract::Cut;
+use crate::program::contract::ToSegments;
 use crate::program::segments::{Open, Origin, Segments};
 
 /// A union on the device.
@@ -143,7 +143,7 @@ fn judge(node: &Arc<dyn ExecutionPlan>, children: &[Placed], to: &Placing<'_>) -
 #[derive(Debug)]
 pub(crate) struct Union;
 
-impl Cut for Union {
+impl ToSegments for Union {
     fn cut(
         &self,
         node: &Arc<dyn ExecutionPlan>,

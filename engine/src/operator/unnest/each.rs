@@ -192,7 +192,7 @@ impl SinkRun for EachRun {
             // No step fails from here on.
             for (part, made) in parts {
                 segment.keep(part);
-                segment.keep_made(made);
+                segment.keep_new_texts(made);
             }
             Ok(())
         }

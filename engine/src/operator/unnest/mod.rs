@@ -41,7 +41,7 @@ use crate::expr::{Dictionaries, Lowering};
 use crate::operator::project::{self, DeviceProjectExec};
 use crate::placement::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::placement::walk::Placing;
-use crate::program::contract::Cut;
+use crate::program::contract::ToSegments;
 use crate::program::segments::{Open, Segments};
 
 /// Repeats the rows of its input for each item of their lists.
@@ -212,7 +212,7 @@ impl DeviceOperator for Unnest {
     }
 }
 
-impl Cut for Unnest {
+impl ToSegments for Unnest {
     fn cut(
         &self,
         node: &Arc<dyn ExecutionPlan>,

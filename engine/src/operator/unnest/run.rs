@@ -81,8 +81,8 @@ impl HitsRun {
         let sums = running_sums(&run.context, counts.as_view(), &rows, bound, stream)?;
         // A count that takes several launches is awaited.
         let most = (MAX_BATCH_ROWS as u64).min(run.extent_rows() as u64);
-        let (asked, control) = ((segment.index, Question::Hits), [sums.control()?]);
-        let (words, assumed) = run.ask_below(asked, most, &control, rows_of_each, stream).await?;
+        let (site, control) = ((segment.index, Question::Hits), [sums.control()?]);
+        let (words, assumed) = run.read_back_below(site, most, &control, rows_of_each, stream).await?;
         let all: u64 = words.iter().sum();
         let mut kept = vec![];
         for first in (0..all).step_by(MAX_BATCH_ROWS) {
@@ -109,7 +109,7 @@ impl SinkRun for HitsRun {
             let (part, made) = extent.materialise(false).await?;
             let kept = self.hits(&part, rest).await?;
             kept.into_iter().for_each(|part| rest.segment.keep(part));
-            rest.segment.keep_made(made);
+            rest.segment.keep_new_texts(made);
             Ok(())
         }
         .boxed()

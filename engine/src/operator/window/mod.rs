@@ -53,7 +53,7 @@ use crate::operator::window::describe::{Function, refused};
 use crate::operator::window::lower::{LoweredFunction, WindowSink};
 use crate::placement::contract::{DeviceOperator, DeviceTree, Placed};
 use crate::placement::walk::Placing;
-use crate::program::contract::Cut;
+use crate::program::contract::ToSegments;
 use crate::program::segments::{Open, Segments};
 
 /// Window functions on the device.
@@ -246,7 +246,7 @@ fn results(
     Ok(columns)
 }
 
-impl Cut for Windows {
+impl ToSegments for Windows {
     fn cut(
         &self,
         node: &Arc<dyn ExecutionPlan>,

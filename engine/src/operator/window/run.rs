@@ -31,8 +31,8 @@ use crate::operator::window::lower::{LoweredFrame, LoweredFunction, LoweredKey, 
 use crate::operator::window::percentile::KeptMatrix;
 use crate::program::contract::SinkRun;
 use crate::program::extent::Extent;
-use crate::program::given::Given;
 use crate::program::part::{Kept, Part};
+use crate::program::segment_result::SegmentResult;
 use crate::program::segment_run::SegmentRun;
 
 /// The rows of a window, in parts until all rows are kept.
@@ -48,7 +48,7 @@ impl SinkRun for WindowRun {
         segment: &'a SegmentRun,
         mut parts: Vec<Kept>,
         stream: &'a Stream,
-    ) -> BoxFuture<'a, Result<Given, Failure>> {
+    ) -> BoxFuture<'a, Result<SegmentResult, Failure>> {
         async move {
             if !parts.is_empty() {
                 let prepared = segment.prepared(0)?;
@@ -60,7 +60,7 @@ impl SinkRun for WindowRun {
                     _ => vec![Kept::staying(Windows { segment, lowered, stream }.over(part).await?)],
                 };
             }
-            segment.given(parts)
+            segment.result(parts)
         }
         .boxed()
     }

@@ -31,7 +31,7 @@ use crate::column::{ColumnInfo, DictionaryId, Form, plain_repr};
 use crate::device::Engine;
 use crate::error::failure::{Failure, control_words, flagged};
 use crate::options::Cache;
-use crate::program::keep::{self, Keeps, complete_dictionary};
+use crate::program::keeper::{self, Keeps, complete_dictionary};
 use crate::program::part::Part;
 use crate::program::run::Run;
 use crate::store::capacity::{Newcomers, budget};

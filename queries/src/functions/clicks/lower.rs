@@ -27,10 +27,10 @@ use millpond::memory::Stream;
 use millpond::operator::sort::SortedBy;
 use millpond::program::contract::{Sink, SinkRun, Stage, never_alone};
 use millpond::program::extent::Extent;
-use millpond::program::given::Given;
 use millpond::program::lower::{PieceBuilder, SegmentLowering, number_column};
 use millpond::program::part::Kept;
 use millpond::program::piece::{Cut, LoweredSink};
+use millpond::program::segment_result::SegmentResult;
 use millpond::program::segment_run::SegmentRun;
 
 use super::super::Function;
@@ -179,7 +179,7 @@ impl SinkRun for ClicksRun {
         segment: &'a SegmentRun,
         parts: Vec<Kept>,
         stream: &'a Stream,
-    ) -> BoxFuture<'a, Result<Given, Failure>> {
+    ) -> BoxFuture<'a, Result<SegmentResult, Failure>> {
         run::find(&self.asked, segment, parts, stream).boxed()
     }
 }

@@ -37,7 +37,7 @@ use millpond::error::EngineError;
 use millpond::error::reason::Reason;
 use millpond::kernels::abi::MAX_EXTENT_ROWS;
 use millpond::placement::Placing;
-use millpond::program::contract::Cut;
+use millpond::program::contract::ToSegments;
 use millpond::program::segments::{Open, Segments};
 
 use super::device::node::DeviceRelationExec;
@@ -149,7 +149,7 @@ fn gives(asked: &Asked, order: &LexOrdering) -> bool {
     }
 }
 
-impl Cut for Clicks {
+impl ToSegments for Clicks {
     fn cut(
         &self,
         node: &Arc<dyn ExecutionPlan>,

@@ -18,8 +18,8 @@ use millpond::kernels::sort::SortKey;
 use millpond::memory::{DeviceView, Reservation, Stream};
 use millpond::operator::sort::order_rows;
 use millpond::program::answers::{Question, rows_of_each};
-use millpond::program::given::{Given, LookedUp};
 use millpond::program::part::{Kept, Part};
+use millpond::program::segment_result::{LookedUp, SegmentResult};
 use millpond::program::segment_run::SegmentRun;
 
 use std::sync::atomic::Ordering;
@@ -34,16 +34,16 @@ pub(super) async fn find(
     segment: &SegmentRun,
     parts: Vec<Kept>,
     stream: &Stream,
-) -> Result<Given, Failure> {
+) -> Result<SegmentResult, Failure> {
     if parts.is_empty() {
-        return segment.given(parts);
+        return segment.result(parts);
     }
     let prepared = segment.prepared(0)?;
     let details = prepared.shape.lowered.details::<LoweredClicks>();
     let lowered = details.ok_or_else(|| Failure::trouble("functions of clicks are lowered as such"))?;
     let part = segment.run.together(parts, stream)?;
     if part.rows_bound() == 0 {
-        return segment.given(vec![]);
+        return segment.result(vec![]);
     }
     let (order, promise) = order_rows(segment, &part, &lowered.sorted, None, stream).await?;
     let reached = if part.reaches_texts() { segment.run.reached.all() } else { vec![] };
@@ -88,7 +88,7 @@ struct Found {
 
 impl Found {
     /// The result rows, with the columns of `part` as lookup tables.
-    fn beside(self, segment: &SegmentRun, part: Part) -> Result<Given, Failure> {
+    fn beside(self, segment: &SegmentRun, part: Part) -> Result<SegmentResult, Failure> {
         let (mut columns, mut promises) = (vec![], vec![]);
         if let Some((order, promise)) = self.order {
             let numbers = order.columns.into_iter().flatten();
@@ -101,7 +101,7 @@ impl Found {
         }
         promises.extend(part.promise);
         let rows = Kept::spillable(self.rows, &segment.run.context.engine)?;
-        Ok(segment.given(vec![rows])?.beside(LookedUp::new(columns, promises)))
+        Ok(segment.result(vec![rows])?.beside(LookedUp::new(columns, promises)))
     }
 }
 
@@ -175,8 +175,8 @@ impl Rows<'_> {
     /// The part with its exact row count, which may be far below the upper bound.
     async fn counted(&self, mut part: Part) -> Result<Part, Failure> {
         let control = [part.buffer.view(OutputLayout::CONTROL)?];
-        let asked = (self.segment.index, Question::Rows);
-        let rows = self.segment.run.ask(asked, &control, rows_of_each, self.stream).await?;
+        let site = (self.segment.index, Question::Rows);
+        let rows = self.segment.run.read_back(site, &control, rows_of_each, self.stream).await?;
         part.rows_known(rows.iter().sum())?;
         Ok(part)
     }

@@ -35,10 +35,10 @@ use millpond::kernels::pipeline::ExtentRows;
 use millpond::memory::{DeviceView, Stream};
 use millpond::program::contract::{Sink, SinkRun};
 use millpond::program::extent::Extent;
-use millpond::program::given::Given;
 use millpond::program::lower::SegmentLowering;
 use millpond::program::part::{Kept, Part};
 use millpond::program::piece::LoweredSink;
+use millpond::program::segment_result::SegmentResult;
 use millpond::program::segment_run::SegmentRun;
 
 use super::lower::Written;
@@ -199,7 +199,7 @@ impl SinkRun for TrainRun {
         segment: &'a SegmentRun,
         parts: Vec<Kept>,
         stream: &'a Stream,
-    ) -> BoxFuture<'a, Result<Given, Failure>> {
+    ) -> BoxFuture<'a, Result<SegmentResult, Failure>> {
         async move {
             let Function::NaiveBayes { options } = self.written.function() else {
                 return Err(EngineError::internal("texts are counted for naive Bayes").into());
@@ -207,7 +207,7 @@ impl SinkRun for TrainRun {
             let training = Training { at: Launches { run: &segment.run, stream }, segment, options };
             let model: Fitted = training.fit(&parts, &self.written).await?;
             segment.run.leave(segment.index, Arc::new(model));
-            segment.given(vec![])
+            segment.result(vec![])
         }
         .boxed()
     }

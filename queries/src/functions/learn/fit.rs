@@ -19,10 +19,10 @@ use millpond::kernels::learn::{self as kernels, Scored};
 use millpond::memory::{DeviceView, Stream};
 use millpond::program::contract::{Sink, SinkRun};
 use millpond::program::extent::Extent;
-use millpond::program::given::Given;
 use millpond::program::lower::SegmentLowering;
 use millpond::program::part::{Kept, Part};
 use millpond::program::piece::LoweredSink;
+use millpond::program::segment_result::SegmentResult;
 use millpond::program::segment_run::SegmentRun;
 
 use super::lower::{Places, Written, table_columns};
@@ -69,7 +69,7 @@ impl SinkRun for LearnRun {
         segment: &'a SegmentRun,
         parts: Vec<Kept>,
         stream: &'a Stream,
-    ) -> BoxFuture<'a, Result<Given, Failure>> {
+    ) -> BoxFuture<'a, Result<SegmentResult, Failure>> {
         async move {
             let at = Launches { run: &segment.run, stream };
             let mut part = match parts.is_empty() {
@@ -87,7 +87,7 @@ impl SinkRun for LearnRun {
                 Function::Logistic { options, output } => self.logistic(at, part, rows, options, *output).await?,
                 other => return Err(Failure::trouble(format!("{} does not learn", other.sql_name()))),
             };
-            segment.given(given.into_iter().map(Kept::staying).collect())
+            segment.result(given.into_iter().map(Kept::staying).collect())
         }
         .boxed()
     }

@@ -36,7 +36,7 @@ use millpond::error::EngineError;
 use millpond::error::reason::Reason;
 use millpond::expr::Lowering;
 use millpond::placement::Placing;
-use millpond::program::contract::Cut;
+use millpond::program::contract::ToSegments;
 use millpond::program::materialise::Materialise;
 use millpond::program::segments::{Open, Origin, Segments};
 
@@ -196,7 +196,7 @@ fn check_function(relation: &RelationExec) -> std::result::Result<(), Reason> {
     }
 }
 
-impl Cut for Learn {
+impl ToSegments for Learn {
     fn cut(
         &self,
         node: &Arc<dyn ExecutionPlan>,

@@ -21,10 +21,10 @@ use millpond::kernels::learn as kernels;
 use millpond::memory::Stream;
 use millpond::program::contract::{Sink, SinkRun};
 use millpond::program::extent::Extent;
-use millpond::program::given::Given;
 use millpond::program::lower::SegmentLowering;
 use millpond::program::part::{Kept, Part};
 use millpond::program::piece::LoweredSink;
+use millpond::program::segment_result::SegmentResult;
 use millpond::program::segment_run::SegmentRun;
 
 use super::lower::Written;
@@ -73,12 +73,12 @@ impl SinkRun for CentersRun {
         segment: &'a SegmentRun,
         parts: Vec<Kept>,
         stream: &'a Stream,
-    ) -> BoxFuture<'a, Result<Given, Failure>> {
+    ) -> BoxFuture<'a, Result<SegmentResult, Failure>> {
         async move {
             let at = Launches { run: &segment.run, stream };
             let centers = self.centers(at, segment.index, parts).await?;
             at.run.leave(segment.index, Arc::new(centers));
-            segment.given(vec![])
+            segment.result(vec![])
         }
         .boxed()
     }
@@ -189,12 +189,12 @@ impl SinkRun for PredictRun {
         segment: &'a SegmentRun,
         parts: Vec<Kept>,
         stream: &'a Stream,
-    ) -> BoxFuture<'a, Result<Given, Failure>> {
+    ) -> BoxFuture<'a, Result<SegmentResult, Failure>> {
         async move {
             let centers = self.centers(segment)?;
             let refused = Launches { run: &segment.run, stream }.read(centers.refused.buffer.as_view()).await?;
             match refused.iter().all(|byte| *byte == 0) {
-                true => segment.given(parts),
+                true => segment.result(parts),
                 false => Err(not_finite()),
             }
         }

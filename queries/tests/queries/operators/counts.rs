@@ -41,12 +41,12 @@ use millpond::kernels::codegen::ir::{Extents, Graph, Literal, PipelineSpec, Repr
 use millpond::kernels::pipeline::{ExtentInput, ExtentRows, Input};
 use millpond::memory::Stream;
 use millpond::placement::Placing;
-use millpond::program::contract::{Cut, Sink, SinkRun};
+use millpond::program::contract::{Sink, SinkRun, ToSegments};
 use millpond::program::extent::Extent;
-use millpond::program::given::Given;
 use millpond::program::lower::SegmentLowering;
 use millpond::program::part::{Kept, Part};
 use millpond::program::piece::LoweredSink;
+use millpond::program::segment_result::SegmentResult;
 use millpond::program::segment_run::SegmentRun;
 use millpond::program::segments::{Open, Origin, Segments};
 
@@ -233,7 +233,7 @@ fn columns() -> Vec<ColumnInfo> {
     schema().fields().iter().map(column).collect()
 }
 
-impl Cut for Counts {
+impl ToSegments for Counts {
     fn cut(
         &self,
         node: &Arc<dyn ExecutionPlan>,
@@ -299,10 +299,10 @@ impl SinkRun for CountsRun {
         segment: &'a SegmentRun,
         _parts: Vec<Kept>,
         stream: &'a Stream,
-    ) -> BoxFuture<'a, std::result::Result<Given, Failure>> {
+    ) -> BoxFuture<'a, std::result::Result<SegmentResult, Failure>> {
         async move {
             let row = self.row(segment, stream)?;
-            segment.given(vec![Kept::spillable(row, &segment.run.context.engine)?])
+            segment.result(vec![Kept::spillable(row, &segment.run.context.engine)?])
         }
         .boxed()
     }

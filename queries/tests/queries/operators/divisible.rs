@@ -34,7 +34,7 @@ use millpond::error::reason::Reason;
 use millpond::expr::{Lowering, Scope};
 use millpond::kernels::codegen::ir::{Arithmetic, Comparison, GraphError, Literal, NodeId, Overflow, Ty};
 use millpond::placement::Placing;
-use millpond::program::contract::{Cut, Stage};
+use millpond::program::contract::{Stage, ToSegments};
 use millpond::program::lower::SegmentLowering;
 use millpond::program::segments::{Open, Segments};
 
@@ -181,7 +181,7 @@ fn divides(lowering: &mut Lowering<'_>, scope: &Scope, by: u8) -> std::result::R
     lowering.graph.compare(Comparison::Equal, rest, zero).map_err(invalid)
 }
 
-impl Cut for Divisible {
+impl ToSegments for Divisible {
     fn cut(
         &self,
         node: &Arc<dyn ExecutionPlan>,

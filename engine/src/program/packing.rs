@@ -42,12 +42,12 @@ impl Run {
         }
         let control = |part: &Part| part.buffer.view(OutputLayout::CONTROL);
         let controls = parts.iter().map(control).collect::<Result<Vec<_>, _>>()?;
-        let counts = self.ask((segment, Question::Rows), &controls, rows_of_each, stream).await?;
+        let counts = self.read_back((segment, Question::Rows), &controls, rows_of_each, stream).await?;
         for (part, rows) in parts.iter_mut().zip(&counts) {
             part.rows_known(*rows)?;
         }
         if let [rows] = counts.as_slice() {
-            self.keep_room(segment, *rows);
+            self.keep_capacity(segment, *rows);
         }
         Ok(counts.iter().sum())
     }
@@ -61,7 +61,7 @@ impl Run {
     /// Like [`together`](Self::together); `waits` if the part may have to be spilled to the host.
     pub(crate) fn joined(&self, parts: Vec<Part>, waits: bool, stream: &Stream) -> Result<Part, Failure> {
         let one_is_enough = match parts.as_slice() {
-            [one] => !one.is_roomy(),
+            [one] => !one.is_sparse(),
             _ => false,
         };
         self.packed(parts, one_is_enough, waits, stream)

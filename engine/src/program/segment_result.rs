@@ -15,7 +15,7 @@ pub type Details = Arc<dyn Any + Send + Sync>;
 
 /// Result of a segment.
 #[derive(Default)]
-pub struct Given {
+pub struct SegmentResult {
     pub(crate) parts: Vec<Kept>,
     pub(crate) columns: Vec<ColumnInfo>,
     /// Details from its sink, for the segments that read it.
@@ -26,7 +26,7 @@ pub struct Given {
     pub(crate) built: Option<Build>,
 }
 
-impl Given {
+impl SegmentResult {
     /// A result that is a build side.
     pub(crate) fn built(built: Build) -> Self {
         Self { built: Some(built), ..Self::default() }

@@ -22,19 +22,19 @@ const CHECKS: usize = 256;
 impl Run {
     /// Returns what `read` finds in the control blocks `views`, written on `stream`: known from an earlier run, or
     /// awaited.
-    pub async fn ask(
+    pub async fn read_back(
         &self,
         (segment, question): (usize, Question),
         views: &[DeviceView],
         read: Reading,
         stream: &Stream,
     ) -> Result<Vec<u64>, Failure> {
-        self.ask_below((segment, question), u64::MAX, views, read, stream).await.map(|(words, _)| words)
+        self.read_back_below((segment, question), u64::MAX, views, read, stream).await.map(|(words, _)| words)
     }
 
-    /// Like [`ask`](Self::ask), but reuses an earlier answer only if none of its words exceeds `most`. The flag is true
+    /// Like [`read_back`](Self::read_back), but reuses an earlier answer only if none of its words exceeds `most`. The flag is true
     /// if the answer was assumed.
-    pub async fn ask_below(
+    pub async fn read_back_below(
         &self,
         (segment, question): (usize, Question),
         most: u64,
@@ -67,20 +67,20 @@ impl Run {
     /// Answers of earlier runs, if this attempt may reuse them.
     fn answers(&self) -> Option<&Answers> {
         let answers = self.prepared.answers();
-        (self.results.asked.holds && !answers.change()).then_some(answers)
+        (self.results.questions.holds && !answers.change()).then_some(answers)
     }
 
     /// Counts a reused answer; true if `debug_surprises` falsifies it.
     pub fn is_to_be_wrong(&self) -> bool {
         let each = self.context.options.debug_surprises;
-        let mut state = self.results.asked.state();
+        let mut state = self.results.questions.state();
         state.taken_over += 1;
         each > 0 && state.taken_over.is_multiple_of(each)
     }
 
     /// Site of the segment's next question of this kind.
     fn site(&self, segment: usize, question: Question) -> Site {
-        let mut state = self.results.asked.state();
+        let mut state = self.results.questions.state();
         let turn = state.turns.entry((segment, question)).or_default();
         *turn += 1;
         (segment, question, *turn - 1)
@@ -88,12 +88,12 @@ impl Run {
 
     /// Keeps an answer for later runs; stored when this run succeeds.
     fn answer(&self, site: Site, words: Vec<u64>) {
-        self.results.asked.state().found.words.insert(site, words);
+        self.results.questions.state().found.words.insert(site, words);
     }
 
     /// Merges the last `asked` questions into one with the answer `words`: a later run asks only once.
     pub fn answer_at_once(&self, (segment, question): (usize, Question), asked: u32, words: Vec<u64>) {
-        let mut state = self.results.asked.state();
+        let mut state = self.results.questions.state();
         let State { turns, found, .. } = &mut *state;
         let turn = turns.entry((segment, question)).or_default();
         let first = turn.saturating_sub(asked);
@@ -103,18 +103,18 @@ impl Run {
     }
 
     /// Keeps the row count of a segment's part. If the segment has no other part, later runs allocate no more for it.
-    pub fn keep_room(&self, segment: usize, rows: u64) {
-        let site = (segment, Question::Room, 0);
+    pub fn keep_capacity(&self, segment: usize, rows: u64) {
+        let site = (segment, Question::Capacity, 0);
         if self.answers().is_some_and(|answers| answers.known().words.contains_key(&site)) {
             return;
         }
-        let mut state = self.results.asked.state();
+        let mut state = self.results.questions.state();
         state.found.words.entry(site).and_modify(Vec::clear).or_insert_with(|| vec![rows]);
     }
 
     /// Row count of the segment's only part in an earlier run.
-    pub fn known_room(&self, segment: usize) -> Option<u64> {
-        let words = self.answers()?.known().words.get(&(segment, Question::Room, 0)).cloned()?;
+    pub fn known_capacity(&self, segment: usize) -> Option<u64> {
+        let words = self.answers()?.known().words.get(&(segment, Question::Capacity, 0)).cloned()?;
         let [rows] = words.as_slice() else { return None };
         Some(if self.is_to_be_wrong() { wrong(*rows) } else { *rows })
     }
@@ -128,7 +128,7 @@ impl Run {
         read: Reading,
         stream: &Stream,
     ) -> Result<bool, Failure> {
-        let asked = &self.results.asked;
+        let asked = &self.results.questions;
         let mut state = asked.state();
         let (from, room) = (state.end, CHECKS * CONTROL_BYTES as usize);
         let to = from + views.iter().map(DeviceView::len).sum::<usize>();
@@ -159,23 +159,23 @@ impl Run {
 
     /// Keeps an operator's data about a segment for later runs; stored when this run succeeds.
     pub fn keep_known(&self, segment: usize, thing: Thing) {
-        self.results.asked.state().found.things.insert(segment, thing);
+        self.results.questions.state().found.things.insert(segment, thing);
     }
 
     /// Leaves data about a segment for later segments of this attempt that do not read its rows.
     pub fn leave(&self, segment: usize, thing: Thing) {
-        self.results.asked.state().left.insert(segment, thing);
+        self.results.questions.state().left.insert(segment, thing);
     }
 
     /// Data that segment `segment` has left.
     pub fn left<T: Send + Sync + 'static>(&self, segment: usize) -> Option<Arc<T>> {
-        let left = self.results.asked.state().left.get(&segment).cloned();
+        let left = self.results.questions.state().left.get(&segment).cloned();
         left.and_then(|thing| thing.downcast().ok())
     }
 
     /// Orders later work on `stream` after the copies for the check.
     pub fn check_before(&self, stream: &Stream) -> Result<(), Failure> {
-        let state = self.results.asked.state();
+        let state = self.results.questions.state();
         Ok(state.copied.as_ref().map_or(Ok(()), |copied| copied.goes_before(stream))?)
     }
 
@@ -184,7 +184,7 @@ impl Run {
     /// # Errors
     /// [`Failure::Surprise`] if an assumption was wrong.
     pub async fn check(&self) -> Result<(), Failure> {
-        let asked = &self.results.asked;
+        let asked = &self.results.questions;
         let State { found, checks, copied, .. } = std::mem::take(&mut *asked.state());
         if let Some(copied) = copied {
             let copied = if copied.is_idle()? { copied } else { copied.idle()?.await? };
