@@ -35,6 +35,7 @@ use millpond::datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use millpond::datafusion::error::{DataFusionError, Result};
 use millpond::datafusion::physical_plan::{ExecutionPlan, collect};
 use millpond::datafusion::prelude::SessionConfig;
+use millpond::options::Cache;
 use millpond::{DeviceChoice, Millpond, MillpondOptions, QueryReport};
 use millpond_queries::answer::{Answer, compare};
 use tokio::task::AbortHandle;
