@@ -240,15 +240,14 @@ impl Player {
             live: HashMap::new(),
             places: HashMap::new(),
             asked: 0,
-            watch_peak,
-            watching_calls: 0,
+            watch: Watch { peak: watch_peak, calls: 0 },
             times,
             report: ReplayReport { lines: log.records.len() as u64, ..ReplayReport::default() },
         };
         let played = (0..log.records.len()).try_for_each(|index| play.line(index, 0));
         let (calls, since) = (self.device.driver_calls() - before.0, self.device.counters().since(&before.1));
         let finished = play.finish();
-        let (mut report, watching_calls) = (play.report, play.watching_calls);
+        let (mut report, watching_calls) = (play.report, play.watch.calls);
         played.and(finished)?;
         (report.streams, report.device_streams) = (self.stands_for.len() as u64, self.streams.len() as u64);
         report.driver_calls = calls - watching_calls;
@@ -283,6 +282,12 @@ fn written_first(log: &LogFile) -> HashSet<u64> {
     written
 }
 
+/// Whether the resource's peak is read after each allocation, and the driver calls that this took.
+struct Watch {
+    peak: bool,
+    calls: u64,
+}
+
 struct Play<'a> {
     records: &'a [Record],
     done: Vec<bool>,
@@ -293,8 +298,7 @@ struct Play<'a> {
     live: HashMap<u64, Live>,
     places: HashMap<u64, Places>,
     asked: u64,
-    watch_peak: bool,
-    watching_calls: u64,
+    watch: Watch,
     times: Option<&'a mut CallTimes>,
     report: ReplayReport,
 }
@@ -385,10 +389,10 @@ impl<'a> Play<'a> {
         self.report.asked_peak = self.report.asked_peak.max(ByteSize(self.asked));
         let (ptr, id) = (raw.ptr(), record.alloc_id);
         self.live.insert(id, Live { raw, home: record.stream, last: stream.position() });
-        if self.watch_peak {
+        if self.watch.peak {
             let before = self.device().driver_calls();
             self.report.peak.note(self.resource)?;
-            self.watching_calls += self.device().driver_calls() - before;
+            self.watch.calls += self.device().driver_calls() - before;
         }
         if !self.written_first.contains(&id) {
             self.fill(ptr, len.get().min(TOUCHED_BYTES), stream)?;

@@ -25,17 +25,25 @@ pub struct Sighting {
     pub resident_bytes: u64,
     pub descriptors: u64,
     pub threads: u64,
-    /// Of the pool: what is handed out, columns that stay among it, and what was taken from the device.
-    pub device_used_bytes: u64,
-    pub device_reserved_bytes: u64,
-    pub stored_bytes: u64,
-    pub pinned_held_bytes: u64,
-    pub pinned_lent_bytes: u64,
+    pub memory: Memory,
     /// Plans of all sessions that are open.
     pub plans: u64,
     pub pipelines: u64,
     pub temporary_files: u64,
     pub kernel_files: u64,
+}
+
+/// Bytes of the device's pools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Memory {
+    /// Handed out, columns that stay among it.
+    pub used_bytes: u64,
+    /// Taken from the device.
+    pub reserved_bytes: u64,
+    /// Of columns that stay.
+    pub stored_bytes: u64,
+    pub pinned_held_bytes: u64,
+    pub pinned_lent_bytes: u64,
 }
 
 /// A figure's name, how it is found, and what it may gain; `None` where it may grow, up to a bound of its own.
@@ -65,11 +73,11 @@ pub const FIGURES: [Figure; 12] = [
     ("threads", |seen| seen.threads, None),
     ("temporary files", |seen| seen.temporary_files, Some(HANDLES)),
     // Without the columns that stay, which have a bound of their own.
-    ("device bytes of queries", |seen| seen.device_used_bytes.saturating_sub(seen.stored_bytes), Some(BYTES)),
-    ("device bytes reserved", |seen| seen.device_reserved_bytes, None),
-    ("device bytes of columns", |seen| seen.stored_bytes, None),
-    ("pinned bytes lent", |seen| seen.pinned_lent_bytes, Some(BYTES)),
-    ("pinned bytes held", |seen| seen.pinned_held_bytes, None),
+    ("device bytes of queries", |seen| seen.memory.used_bytes.saturating_sub(seen.memory.stored_bytes), Some(BYTES)),
+    ("device bytes reserved", |seen| seen.memory.reserved_bytes, None),
+    ("device bytes of columns", |seen| seen.memory.stored_bytes, None),
+    ("pinned bytes lent", |seen| seen.memory.pinned_lent_bytes, Some(BYTES)),
+    ("pinned bytes held", |seen| seen.memory.pinned_held_bytes, None),
     ("plans kept", |seen| seen.plans, None),
     ("pipelines kept", |seen| seen.pipelines, None),
     ("kernel files", |seen| seen.kernel_files, None),
@@ -84,11 +92,13 @@ impl Sighting {
             resident_bytes: resident_bytes(),
             descriptors: entries(Path::new("/proc/self/fd")),
             threads: entries(Path::new("/proc/self/task")),
-            device_used_bytes: engine.pool().used_bytes().as_u64(),
-            device_reserved_bytes: reserved,
-            stored_bytes: Store::of(engine).allocated_bytes(),
-            pinned_held_bytes: pinned.held.as_u64(),
-            pinned_lent_bytes: pinned.lent.as_u64(),
+            memory: Memory {
+                used_bytes: engine.pool().used_bytes().as_u64(),
+                reserved_bytes: reserved,
+                stored_bytes: Store::of(engine).allocated_bytes(),
+                pinned_held_bytes: pinned.held.as_u64(),
+                pinned_lent_bytes: pinned.lent.as_u64(),
+            },
             pipelines: engine.pipelines_kept() as u64,
             temporary_files: files_below(temporary),
             kernel_files: engine.kernel_cache().map_or(0, |kernels| files_below(kernels.folder())),

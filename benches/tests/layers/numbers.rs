@@ -38,7 +38,7 @@ const STRAY_INHERENT_IMPLS: usize = 10;
 /// In the end 12.
 const FUNCTIONS_OVER_100_LINES: usize = 17;
 /// In the end 24.
-const STRUCTS_OVER_12_FIELDS: usize = 29;
+const STRUCTS_OVER_12_FIELDS: usize = 25;
 const TEST_FOLDERS_OVER_16_FILES: usize = 4;
 const COMMENT_LINES_OVER_120_COLUMNS: usize = 131;
 

@@ -149,7 +149,7 @@ fn progress(bar: &ProgressBar, seen: &Sighting) {
         seen.statements,
         seen.findings,
         bytes(seen.resident_bytes),
-        bytes(seen.device_used_bytes),
+        bytes(seen.memory.used_bytes),
         seen.descriptors,
         seen.threads
     ));

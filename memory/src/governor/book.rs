@@ -33,8 +33,15 @@ pub struct GovernorStatistics {
     pub deadlocks: u64,
     /// Requests whose future was dropped while they waited.
     pub cancelled: u64,
-    /// Times the trigger was passed, and spillers were called.
+    pub spills: Spills,
+}
+
+/// Occasions on which participants were to spill.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Spills {
+    /// The trigger was passed.
     pub triggers: u64,
+    /// Spillers were called.
     pub shortages: u64,
 }
 
@@ -390,8 +397,7 @@ impl State {
             refused: counts.refused,
             deadlocks: counts.deadlocks,
             cancelled: counts.cancelled,
-            triggers: counts.triggers,
-            shortages: counts.shortages,
+            spills: Spills { triggers: counts.triggers, shortages: counts.shortages },
         }
     }
 

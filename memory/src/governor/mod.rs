@@ -38,7 +38,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-pub use book::GovernorStatistics;
+pub use book::{GovernorStatistics, Spills};
 use book::{Outcome, State};
 pub use reserve::{Grow, Reservation, Reserve};
 

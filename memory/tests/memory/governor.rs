@@ -301,11 +301,15 @@ fn past_the_trigger_spilling_goes_down_to_the_stop() {
         let one = p.try_reserve(device(50).spillable()).unwrap();
         spillables.lock().unwrap().push(one);
     }
-    assert_eq!((g.reserved(Device), g.statistics(Device).triggers), (ByteSize(850), 0), "at the trigger, not past it");
+    assert_eq!(
+        (g.reserved(Device), g.statistics(Device).spills.triggers),
+        (ByteSize(850), 0),
+        "at the trigger, not past it"
+    );
     let one = p.try_reserve(device(50)).unwrap();
-    assert_eq!((g.reserved(Device), g.statistics(Device).triggers), (ByteSize(650), 1), "down to 65 %");
+    assert_eq!((g.reserved(Device), g.statistics(Device).spills.triggers), (ByteSize(650), 1), "down to 65 %");
     let more = p.try_reserve(device(150)).unwrap();
-    assert_eq!(g.statistics(Device).triggers, 1, "not again at once");
+    assert_eq!(g.statistics(Device).spills.triggers, 1, "not again at once");
     drop((one, more));
     g.check();
 }
@@ -327,9 +331,9 @@ fn a_request_asks_spillers_before_it_waits_and_before_it_is_refused() {
     let b = Task::new(other.reserve(device(30))).run().expect("spilled for at the first look").unwrap();
     assert_eq!((g.reserved(Device), spillables.lock().unwrap().len()), (ByteSize(100), 0));
     drop(hook);
-    let asked = g.statistics(Device).shortages;
+    let asked = g.statistics(Device).spills.shortages;
     assert_eq!(refusal(other.try_reserve(device(1))), Refusal::NoRoom);
-    assert_eq!(g.statistics(Device).shortages, asked, "nobody is left to ask");
+    assert_eq!(g.statistics(Device).spills.shortages, asked, "nobody is left to ask");
     drop((a, b));
     g.check();
 }

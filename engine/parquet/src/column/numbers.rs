@@ -27,12 +27,18 @@ pub(crate) struct Numbers<N> {
     source: Source,
     dictionary: Option<Dictionary<N>>,
     tracker: Tracker<N>,
+    scratch: Scratch<N>,
+    /// Whether 32 bits hold all values of the column so far, less the base.
+    is_near: bool,
+    spread: Spread,
+}
+
+/// The block of values that is being decoded.
+struct Scratch<N> {
     codes: Box<[u32; BLOCK]>,
     values: Box<[N; BLOCK]>,
     /// Values less the base, while 32 bits hold them.
     near: Box<[u32; BLOCK]>,
-    is_near: bool,
-    spread: Spread,
     /// Values of BYTE_STREAM_SPLIT, put together.
     whole: Vec<u8>,
 }
@@ -78,19 +84,21 @@ impl<N: Decode + Send> Numbers<N> {
             source: Source::None,
             dictionary: None,
             tracker: Tracker::new(false, None),
-            codes: Box::new([0; BLOCK]),
-            values: Box::new([N::default(); BLOCK]),
-            near: Box::new([0; BLOCK]),
+            scratch: Scratch {
+                codes: Box::new([0; BLOCK]),
+                values: Box::new([N::default(); BLOCK]),
+                near: Box::new([0; BLOCK]),
+                whole: Vec::new(),
+            },
             is_near: false,
             spread: Spread::default(),
-            whole: Vec::new(),
         }
     }
 
-    /// Fills the front of `self.values`.
+    /// Fills the front of `self.scratch.values`.
     fn decode(&mut self, body: &[u8], count: usize) -> Result<()> {
         const CUT_SHORT: PageError = PageError::Malformed("values end before the rows do");
-        let values = &mut self.values[..count];
+        let values = &mut self.scratch.values[..count];
         match &mut self.source {
             Source::Plain { at } => {
                 let width = self.kind.fixed_bytes().unwrap_or(0);
@@ -100,8 +108,8 @@ impl<N: Decode + Send> Numbers<N> {
             }
             Source::Split { at, next } => {
                 let width = self.kind.fixed_bytes().unwrap_or(0);
-                unsplit(body.get(*at..).ok_or(CUT_SHORT)?, width, *next, count, &mut self.whole)?;
-                N::plain(self.kind, &self.whole, values);
+                unsplit(body.get(*at..).ok_or(CUT_SHORT)?, width, *next, count, &mut self.scratch.whole)?;
+                N::plain(self.kind, &self.scratch.whole, values);
                 *next += count;
             }
             Source::Deltas(deltas) => {
@@ -139,17 +147,17 @@ impl<N: Decode + Send> Numbers<N> {
         } else if let Source::Codes(runs) = &mut self.source {
             let none = || PageError::Malformed("codes without a dictionary");
             let dictionary = self.dictionary.as_mut().ok_or_else(none)?;
-            let codes = &mut self.codes[..count];
+            let codes = &mut self.scratch.codes[..count];
             runs.read(body, codes)?;
             if self.is_integer && !self.tracker.knows(dictionary.least, dictionary.most) {
-                let values = &mut self.values[..count];
+                let values = &mut self.scratch.values[..count];
                 look_up(&dictionary.entries, codes, values)?;
                 self.tracker.see(values)?;
             }
             look_up(S::words(&mut dictionary.stored), codes, self.spread.dense())?;
         } else {
             self.decode(body, count)?;
-            let (values, near) = (&self.values[..count], &mut self.near[..count]);
+            let (values, near) = (&self.scratch.values[..count], &mut self.scratch.near[..count]);
             // After one block of far values the fast path is disabled.
             self.is_near = self.is_near && N::near(values, self.base, near);
             if self.is_near {
@@ -216,7 +224,7 @@ impl<N: Decode + Send> Column for Numbers<N> {
         while all.len() < entries.count {
             let count = (entries.count - all.len()).min(BLOCK);
             self.decode(entries.body, count)?;
-            all.extend_from_slice(&self.values[..count]);
+            all.extend_from_slice(&self.scratch.values[..count]);
         }
         let (least, most) = extremes(&all);
         let mut stored = Words::default();
