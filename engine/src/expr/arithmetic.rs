@@ -13,7 +13,6 @@ use datafusion::physical_expr::expressions::BinaryExpr;
 use millpond_kernels::codegen::ir::{Arithmetic, Bitwise, FloatFunction, Overflow};
 
 use crate::column::{is_wide, plain_repr, value_type};
-use crate::error::reason::Reason;
 use crate::expr::cast::decimal_type;
 use crate::expr::{Lowered, Lowering, Value, refusal};
 use crate::plan::overflow::is_checked;

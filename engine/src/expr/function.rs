@@ -17,7 +17,6 @@ use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use millpond_kernels::codegen::ir::{Graph, GraphError, NodeId, Overflow, Test, TextFunction};
 
 use crate::column::{is_coded, is_nested, is_wide, plain_repr, value_type};
-use crate::error::reason::Reason;
 use crate::expr::arithmetic::WIDE;
 use crate::expr::builtin::{is_datafusions_scalar, is_own_scalar};
 use crate::expr::checked::is_narrow;

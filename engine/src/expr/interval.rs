@@ -12,7 +12,6 @@ use millpond_kernels::codegen::ir::{
 };
 
 use crate::column::time_unit;
-use crate::error::reason::Reason;
 use crate::expr::cast::{nanos, zone_offset};
 use crate::expr::time::DAY_NANOS;
 use crate::expr::{Lowered, Lowering, Refusal, Value, refusal};

@@ -26,7 +26,6 @@ use millpond_kernels::codegen::ir::{
 };
 
 use crate::column::{DictionaryId, is_coded, is_nested, plain_repr};
-use crate::error::reason::Reason;
 use crate::expr::builtin::is_datafusions_scalar;
 use crate::expr::cast::same_strings;
 use crate::expr::dictionary::{Dictionary, Lookup, LookupKind};

@@ -15,7 +15,6 @@ use millpond_kernels::codegen::Math;
 use millpond_kernels::codegen::ir::{FloatFunction, Graph, GraphError, Literal, NodeId, Overflow, Repr, Ty};
 
 use crate::column::{is_string, plain_repr, scalar_integer, value_type};
-use crate::error::reason::Reason;
 use crate::expr::cast::{decimal_type, same_representation};
 use crate::expr::function::{Build, Call, Form, Row};
 use crate::expr::{Lowered, Lowering, Refusal, Scope, Value, refusal};

@@ -11,7 +11,6 @@ use millpond_kernels::codegen::ir::{
 };
 
 use crate::column::is_characters;
-use crate::error::reason::Reason;
 use crate::expr::function::Call;
 use crate::expr::{Lowered, Lowering, Value, refusal};
 

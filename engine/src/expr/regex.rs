@@ -23,7 +23,6 @@ use millpond_kernels::codegen::ir::{NodeId, Overflow, Repr, TextFunction};
 use millpond_kernels::regex::{Automata, automata};
 
 use crate::column::is_characters;
-use crate::error::reason::Reason;
 use crate::expr::function::Call;
 use crate::expr::{Lowered, Lowering, Scope, Value, refusal};
 

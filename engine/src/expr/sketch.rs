@@ -19,7 +19,6 @@ use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use millpond_kernels::codegen::ir::{Arithmetic, Bitwise, Graph, GraphError, NodeId, Overflow, Range, Repr, Rounding};
 
-use crate::error::reason::Reason;
 use crate::expr::{Lowered, Lowering, Scope, Value};
 
 /// Number of hash bits that select a register.

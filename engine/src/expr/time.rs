@@ -21,7 +21,6 @@ use millpond_kernels::codegen::ir::{
 };
 
 use crate::column::{is_string, time_unit};
-use crate::error::reason::Reason;
 use crate::expr::cast::nanos;
 use crate::expr::function::{Call, Form, Row};
 use crate::expr::zone::{Zone, zone};

@@ -20,7 +20,6 @@ use datafusion::arrow::temporal_conversions::{as_datetime, as_datetime_with_time
 use datafusion::physical_expr::expressions::Column;
 use millpond_kernels::codegen::ir::{Arithmetic, Comparison, GraphError, NodeId, Overflow, Range, Repr, Rounding, Ty};
 
-use crate::error::reason::Reason;
 use crate::expr::cast::{nanos, zone_offset};
 use crate::expr::dictionary::{Dictionary, Lookup, LookupKind, NumberTable};
 use crate::expr::{Lowered, Lowering, refusal};

@@ -1,6 +1,6 @@
 //! Keepers of results on the device, such as a table that a query creates.
 //!
-//!   Keeps::look ── one wait ──► Run::check ── as assumed ──► Looked::keep: columns that stay
+//!   Keeps::look ── one wait ──► Run::check ── as assumed ──► Inspected::keep: columns that stay
 //!                                         └─ a surprise ──► nothing was kept
 
 use std::sync::Arc;
@@ -27,11 +27,11 @@ pub(crate) trait Keeps: Send + Sync {
         run: &'a Arc<Run>,
         parts: &'a [Part],
         stream: &'a Stream,
-    ) -> BoxFuture<'a, Result<Option<Box<dyn Looked + 'a>>, Failure>>;
+    ) -> BoxFuture<'a, Result<Option<Box<dyn Inspected + 'a>>, Failure>>;
 }
 
 /// A result that was inspected. It is kept once the run's assumptions have been checked.
-pub(crate) trait Looked: Send {
+pub(crate) trait Inspected: Send {
     /// Copies the rows; false if they are to be downloaded as usual.
     ///
     /// # Errors

@@ -59,7 +59,7 @@ pub struct Results {
     beginning: Beginning,
     out: Output,
     /// Assumptions to be checked before rows are sent.
-    pub(crate) asked: Questions,
+    pub(crate) questions: Questions,
     /// Items of the lists in the rows.
     pub(crate) lists: Lists,
 }
@@ -93,7 +93,7 @@ impl Lists {
 
 impl Results {
     /// Result of at most `limit` rows after the first `offset`, sent once `asked` is checked.
-    pub fn new(out: Output, offset: usize, limit: Option<usize>, asked: Questions) -> Self {
+    pub fn new(out: Output, offset: usize, limit: Option<usize>, questions: Questions) -> Self {
         Self {
             remaining: AtomicUsize::new(limit.map_or(usize::MAX, |n| n.saturating_add(offset))),
             left_out: AtomicUsize::new(0),
@@ -102,7 +102,7 @@ impl Results {
             rows_kept: AtomicUsize::new(0),
             beginning: Beginning::default(),
             out,
-            asked,
+            questions,
             lists: Lists::default(),
         }
     }
@@ -144,7 +144,7 @@ impl Results {
     /// # Errors
     /// If an answer reused from an earlier run is not checked yet: rows may be wrong.
     pub async fn send(&self, batch: RecordBatch) -> Result<(), Failure> {
-        if !self.asked.is_checked() {
+        if !self.questions.is_checked() {
             return Err(EngineError::internal("rows leave before answers of earlier runs are checked").into());
         }
         self.beginning.leave()?;

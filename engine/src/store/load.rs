@@ -37,7 +37,6 @@ use crate::column::facts::Facts;
 use crate::column::layout::ExtentLayout;
 use crate::column::storage;
 use crate::device::host_memory::HostHold;
-use crate::device::workers::off_workers;
 use crate::error::EngineError;
 use crate::error::failure::Failure;
 use crate::error::panics;

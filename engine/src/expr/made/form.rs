@@ -6,7 +6,6 @@ use datafusion::common::ScalarValue;
 use millpond_kernels::codegen::ir::{NodeId, Repr, Ty};
 
 use crate::column::{DictionaryId, plain_repr};
-use crate::error::reason::Reason;
 use crate::expr::cast::{same_representation, same_strings};
 use crate::expr::dictionary::{Dictionary, Lookup, LookupKind, StringPart};
 use crate::expr::list::{List, itself};

@@ -270,10 +270,10 @@ impl Building<'_> {
         };
         let scratch = leaders.as_ref().map(|(leaders, _)| leaders.as_view());
         let made = run.new_texts(&piece.spec, &input, stream)?;
-        let input = Input { arena: made.as_ref().map(texts::Made::view), ..input };
+        let input = Input { arena: made.as_ref().map(texts::NewTexts::view), ..input };
         pipeline.build_table(input, table.as_view(), &layout, scratch, stream)?;
         // The table's views may point to texts that the launch made.
-        made.into_iter().for_each(texts::Made::stay);
+        made.into_iter().for_each(texts::NewTexts::stay);
         run.context.tally.launches.fetch_add(1, Ordering::Relaxed);
         Ok(Filled { table, layout, leaders, facts, promise })
     }

@@ -23,7 +23,6 @@ use tokio::task::JoinSet;
 
 use crate::column::{ColumnInfo, Form, storage};
 use crate::device::host_memory::HostHold;
-use crate::device::workers::off_workers;
 use crate::error::EngineError;
 use crate::error::failure::Failure;
 use crate::error::panics;

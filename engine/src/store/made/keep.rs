@@ -31,7 +31,7 @@ use crate::column::{ColumnInfo, DictionaryId, Form, plain_repr};
 use crate::device::Engine;
 use crate::error::failure::{Failure, control_words, flagged};
 use crate::options::Cache;
-use crate::program::keeper::{self, Keeps, complete_dictionary};
+use crate::program::keeper::{Inspected, Keeps, complete_dictionary};
 use crate::program::part::Part;
 use crate::program::run::Run;
 use crate::store::capacity::{Newcomers, budget};
@@ -112,14 +112,14 @@ impl Keeps for Keeper {
         run: &'a Arc<Run>,
         parts: &'a [Part],
         stream: &'a Stream,
-    ) -> BoxFuture<'a, Result<Option<Box<dyn keep::Looked + 'a>>, Failure>> {
+    ) -> BoxFuture<'a, Result<Option<Box<dyn Inspected + 'a>>, Failure>> {
         async move {
             if parts.is_empty() || !self.fits(run, parts) {
                 return Ok(None);
             }
             let stream = stream.with_scope(&run.context.tags.output);
-            let Some(looked) = Looked::at(run, parts, &stream).await? else { return Ok(None) };
-            Ok(Some(Box::new(Keeping { keeper: self, run, looked, stream }) as Box<dyn keep::Looked>))
+            let Some(looked) = InspectedParts::at(run, parts, &stream).await? else { return Ok(None) };
+            Ok(Some(Box::new(Keeping { keeper: self, run, looked, stream }) as Box<dyn Inspected>))
         }
         .boxed()
     }
@@ -129,11 +129,11 @@ impl Keeps for Keeper {
 struct Keeping<'a> {
     keeper: &'a Keeper,
     run: &'a Run,
-    looked: Looked<'a>,
+    looked: InspectedParts<'a>,
     stream: Stream,
 }
 
-impl keep::Looked for Keeping<'_> {
+impl Inspected for Keeping<'_> {
     fn keep<'a>(self: Box<Self>) -> BoxFuture<'a, Result<bool, Failure>>
     where
         Self: 'a,
@@ -209,7 +209,7 @@ impl Keeper {
 }
 
 /// Results of scanning the parts of a result.
-struct Looked<'p> {
+struct InspectedParts<'p> {
     parts: Vec<LookedPart<'p>>,
 }
 
@@ -258,7 +258,7 @@ impl Wanted {
     }
 }
 
-impl<'p> Looked<'p> {
+impl<'p> InspectedParts<'p> {
     /// Scans parts; `None` if the results exceed the limit.
     async fn at(run: &Run, parts: &'p [Part], stream: &Stream) -> Result<Option<Self>, Failure> {
         let columns: usize = parts.iter().map(|part| part.outputs.len()).sum();
