@@ -1,7 +1,9 @@
 //! Scalar functions with a form of their own on the device: a row each, found by the name that SQL calls.
 //!
-//!   substr(…)  ──►  row  ──►  of texts: kernels' table, text.rs · of lists: list.rs, made/read.rs
+//!   substr(…)  ──►  row  ──►  of texts: kernels' table, text.rs · of lists: list.rs
 //!                             of numbers: math.rs · of dates and times: time.rs · choices: here
+//!
+//! Functions that construct lists have a table of their own, in made/read.rs: nothing here reads their results.
 //!
 //! Any other function of one string column is evaluated on its dictionary; the rest stays on the CPU with a reason.
 //! Functions of texts and lists come first: a row of them that has no form for its arguments leaves the call to the
@@ -14,99 +16,15 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::physical_expr::expressions::{Column, Literal as LiteralExpr};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
-use millpond_kernels::codegen::ir::{Graph, GraphError, NodeId, Overflow, Test, TextFunction};
+use millpond_kernels::codegen::ir::{Overflow, Test, TextFunction};
 
 use crate::column::{is_coded, is_nested, is_wide, plain_repr, value_type};
 use crate::expr::arithmetic::WIDE;
 use crate::expr::builtin::{is_datafusions_scalar, is_own_scalar};
 use crate::expr::checked::is_narrow;
-use crate::expr::made::read::{self, Construct};
+use crate::expr::row::{ANY, Call, Form, Row};
 use crate::expr::udf::DeviceFunction;
 use crate::expr::{Lowered, Lowering, Refusal, Scope, Value, list, math, refusal, text, time};
-
-/// A function of the device.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Row {
-    name: &'static str,
-    /// Least and greatest number of arguments.
-    arguments: (usize, usize),
-    pub form: Form,
-    /// Floats of 16 bits have the results that they have in 32: the function chooses among them, or inspects bits.
-    halves: bool,
-    /// Decimals of 256 bits are taken, too.
-    wide: bool,
-    /// Form over nodes of one type, and their number: for bodies that a session builds.
-    pub build: Option<(usize, Build)>,
-}
-
-/// How a function is lowered.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Form {
-    /// A function of texts by a row of the kernels' table.
-    Texts(TextFunction),
-    /// Another function of texts.
-    Text(Lower),
-    /// A function that reads lists.
-    List(Lower),
-    /// A function that constructs lists. Nothing on the device reads its result.
-    Construct(Construct),
-    /// Numbers of the result's own type, which are nodes of the graph.
-    Numbers(Build),
-    /// Any other function of plain values.
-    Plain(Lower),
-}
-
-/// Lowers a call; `None` if these arguments have no form.
-pub(super) type Lower = fn(&mut Lowering<'_>, &Call<'_>) -> Lowered<Option<Value>>;
-/// Adds a function of nodes to a graph.
-pub(super) type Build = fn(&mut Graph, &[NodeId]) -> Result<NodeId, GraphError>;
-
-/// A call of a function.
-pub(super) struct Call<'c> {
-    pub expr: &'c Arc<dyn PhysicalExpr>,
-    pub function: &'c ScalarFunctionExpr,
-    pub arguments: &'c [Arc<dyn PhysicalExpr>],
-    /// Type of the result.
-    pub data_type: &'c DataType,
-    pub scope: &'c Scope,
-}
-
-impl Call<'_> {
-    pub fn name(&self) -> &str {
-        self.function.fun().name()
-    }
-
-    /// A value without a dictionary, of the call's type.
-    pub fn plain(&self, node: NodeId) -> Lowered<Option<Value>> {
-        Ok(Some(Value { node, data_type: self.data_type.clone(), dictionary: None }))
-    }
-}
-
-impl Row {
-    pub const fn new(name: &'static str, arguments: (usize, usize), form: Form) -> Row {
-        Row { name, arguments, form, halves: false, wide: false, build: None }
-    }
-
-    /// A function of `count` numbers.
-    pub const fn numbers(name: &'static str, count: usize, build: Build) -> Row {
-        Row::new(name, (count, count), Form::Numbers(build)).built(count, build)
-    }
-
-    pub const fn built(self, count: usize, build: Build) -> Row {
-        Row { build: Some((count, build)), ..self }
-    }
-
-    pub const fn halves(self) -> Row {
-        Row { halves: true, ..self }
-    }
-
-    const fn wide(self) -> Row {
-        Row { wide: true, ..self }
-    }
-}
-
-/// Any number of arguments.
-const ANY: usize = usize::MAX;
 
 /// Choices among values, and their type.
 const CHOICES: &[Row] = &[
@@ -124,7 +42,7 @@ fn rows() -> impl Iterator<Item = Row> {
         let arguments = spec.arguments();
         Some(Row::new(spec.sql?, (*arguments.start(), *arguments.end()), Form::Texts(function)))
     });
-    let own = [text::TEXTS, list::LISTS, read::CONSTRUCTED, math::NUMBERS, time::TIMES, CHOICES];
+    let own = [text::TEXTS, list::LISTS, math::NUMBERS, time::TIMES, CHOICES];
     texts.chain(own.into_iter().flatten().copied())
 }
 
@@ -256,10 +174,11 @@ impl Lowering<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::expr::made::constructed;
 
     #[test]
     fn each_name_is_one_row_of_one_table() {
-        let mut names: Vec<&str> = rows().map(|row| row.name).collect();
+        let mut names: Vec<&str> = rows().map(|row| row.name).chain(constructed()).collect();
         let count = names.len();
         names.sort_unstable();
         names.dedup();

@@ -29,7 +29,7 @@ use crate::column::{DictionaryId, is_coded, is_nested, plain_repr};
 use crate::expr::builtin::is_datafusions_scalar;
 use crate::expr::cast::same_strings;
 use crate::expr::dictionary::{Dictionary, Lookup, LookupKind};
-use crate::expr::function::{Call, Form, Row};
+use crate::expr::row::{Call, Form, Row};
 use crate::expr::{Lowered, Lowering, Refusal, Scope, Value, refusal};
 
 /// The type of a list's items; `None` for other types.

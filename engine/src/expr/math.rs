@@ -16,7 +16,7 @@ use millpond_kernels::codegen::ir::{FloatFunction, Graph, GraphError, Literal, N
 
 use crate::column::{is_string, plain_repr, scalar_integer, value_type};
 use crate::expr::cast::{decimal_type, same_representation};
-use crate::expr::function::{Build, Call, Form, Row};
+use crate::expr::row::{Build, Call, Form, Row};
 use crate::expr::{Lowered, Lowering, Refusal, Scope, Value, refusal};
 
 /// A literal number of digits.

@@ -28,6 +28,7 @@ pub(crate) mod overlay;
 pub(crate) mod parameter;
 pub(crate) mod pattern;
 pub(crate) mod regex;
+mod row;
 pub mod sketch;
 pub(crate) mod text;
 pub(crate) mod time;

@@ -11,7 +11,7 @@ use millpond_kernels::codegen::ir::{
 };
 
 use crate::column::is_characters;
-use crate::expr::function::Call;
+use crate::expr::row::Call;
 use crate::expr::{Lowered, Lowering, Value, refusal};
 
 impl Lowering<'_> {

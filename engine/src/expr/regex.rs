@@ -23,7 +23,7 @@ use millpond_kernels::codegen::ir::{NodeId, Overflow, Repr, TextFunction};
 use millpond_kernels::regex::{Automata, automata};
 
 use crate::column::is_characters;
-use crate::expr::function::Call;
+use crate::expr::row::Call;
 use crate::expr::{Lowered, Lowering, Scope, Value, refusal};
 
 /// Maximum number of patterns whose automata are cached; beyond it the cache is cleared.

@@ -24,9 +24,9 @@ use millpond_kernels::text::case_table;
 use crate::column::{is_characters, is_string, plain_repr, value_type};
 use crate::expr::cast::same_strings;
 use crate::expr::dictionary::{Dictionary, Lookup, LookupKind, StringPart};
-use crate::expr::function::{Call, Form, Row};
 use crate::expr::pattern::{PatternExpr, coded};
 use crate::expr::regex::of_ilike;
+use crate::expr::row::{Call, Form, Row};
 use crate::expr::{Lowered, Lowering, Refusal, Scope, Value, refusal};
 
 /// Functions of texts that are more than a row of the kernels' table.

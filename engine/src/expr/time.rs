@@ -22,7 +22,7 @@ use millpond_kernels::codegen::ir::{
 
 use crate::column::{is_string, time_unit};
 use crate::expr::cast::nanos;
-use crate::expr::function::{Call, Form, Row};
+use crate::expr::row::{Call, Form, Row};
 use crate::expr::zone::{Zone, zone};
 use crate::expr::{Lowered, Lowering, Scope, Value, digits, refusal};
 

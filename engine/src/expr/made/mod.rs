@@ -14,7 +14,10 @@
 //! Cost     `array_remove_n`, `array_replace_n` and the set functions scan a row's earlier items for each of its items.
 
 mod form;
-pub(super) mod read;
+mod read;
+
+#[cfg(test)]
+pub(super) use read::constructed;
 
 use datafusion::arrow::datatypes::DataType;
 use millpond_kernels::codegen::ir::{

@@ -17,8 +17,8 @@ use crate::error::reason::Reason;
 use crate::expr::builtin::is_datafusions_scalar;
 use crate::expr::cast::same_strings;
 use crate::expr::dictionary::StringPart;
-use crate::expr::function::{Form, Row, row};
 use crate::expr::list::{List, item_type, number_of_item};
+use crate::expr::row::ANY;
 use crate::expr::{Lowered, Lowering, Refusal, Scope, Value, refusal};
 
 /// Items that a function constructs in a row: their definition, their number, and whether there is a list.
@@ -27,6 +27,12 @@ struct Part {
     present: Option<NodeId>,
     /// I64; 0 if there is no list.
     count: NodeId,
+}
+
+/// Names of functions that construct lists.
+#[cfg(test)]
+pub(in crate::expr) fn constructed() -> impl Iterator<Item = &'static str> {
+    CONSTRUCTED.iter().map(|row| row.name)
 }
 
 /// State while the functions of a list are read.
@@ -43,51 +49,51 @@ struct Reader<'r, 'd> {
     rule: Rule,
 }
 
-/// The items of a list that a function constructs, if it has this form.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::expr) struct Construct {
-    part: fn(&mut Reader<'_, '_>, &[Arc<dyn PhysicalExpr>]) -> Lowered<Option<Part>>,
+/// A function that constructs lists.
+struct Row {
+    name: &'static str,
+    /// Least and greatest number of arguments.
+    arguments: (usize, usize),
     /// Some of the items may be left out, by the reader's rule.
     leaves_out: bool,
+    part: Construct,
 }
 
-impl Construct {
-    const fn all(part: fn(&mut Reader<'_, '_>, &[Arc<dyn PhysicalExpr>]) -> Lowered<Option<Part>>) -> Form {
-        Form::Construct(Construct { part, leaves_out: false })
+/// The items, if they have this form.
+type Construct = fn(&mut Reader<'_, '_>, &[Arc<dyn PhysicalExpr>]) -> Lowered<Option<Part>>;
+
+impl Row {
+    /// A function that keeps all items.
+    const fn all(name: &'static str, arguments: (usize, usize), part: Construct) -> Row {
+        Row { name, arguments, leaves_out: false, part }
     }
 
-    const fn some(part: fn(&mut Reader<'_, '_>, &[Arc<dyn PhysicalExpr>]) -> Lowered<Option<Part>>) -> Form {
-        Form::Construct(Construct { part, leaves_out: true })
+    const fn some(name: &'static str, arguments: (usize, usize), part: Construct) -> Row {
+        Row { name, arguments, leaves_out: true, part }
     }
 }
-
-const ANY: usize = usize::MAX;
 
 /// Functions that construct lists of several columns.
-pub(in crate::expr) const CONSTRUCTED: &[Row] = &[
-    Row::new("array_append", (2, 2), Construct::all(|reader, of| reader.with_one(&of[0], &of[1], false).map(Some))),
-    Row::new("array_concat", (2, ANY), Construct::all(|reader, of| reader.concatenated(of).map(Some))),
-    Row::new("array_except", (2, 2), Construct::some(|reader, of| reader.except(of).map(Some))),
-    Row::new("array_intersect", (2, 2), Construct::some(|reader, of| reader.intersect(of).map(Some))),
-    Row::new("array_positions", (2, 2), Construct::some(|reader, of| reader.positions(of).map(Some))),
-    Row::new("array_prepend", (2, 2), Construct::all(|reader, of| reader.with_one(&of[1], &of[0], true).map(Some))),
-    Row::new("array_remove", (2, 3), Construct::some(|reader, of| reader.without(of, false).map(Some))),
-    Row::new("array_remove_all", (2, 3), Construct::some(|reader, of| reader.without(of, true).map(Some))),
-    Row::new("array_remove_n", (2, 3), Construct::some(|reader, of| reader.without(of, false).map(Some))),
-    Row::new("array_repeat", (2, 2), Construct::all(|reader, of| reader.repeated(of).map(Some))),
-    Row::new("array_replace", (3, 4), Construct::all(|reader, of| reader.replaced(of, false).map(Some))),
-    Row::new("array_replace_all", (3, 4), Construct::all(|reader, of| reader.replaced(of, true).map(Some))),
-    Row::new("array_replace_n", (3, 4), Construct::all(|reader, of| reader.replaced(of, false).map(Some))),
-    Row::new("array_resize", (2, 3), Construct::all(|reader, of| reader.resized(&of[0], &of[1], of.get(2)).map(Some))),
-    Row::new(
-        "array_slice",
-        (3, 4),
-        Construct::all(|reader, of| reader.slice(&of[0], &of[1], &of[2], of.get(3)).map(Some)),
-    ),
-    Row::new("array_union", (2, 2), Construct::some(|reader, of| reader.union(of).map(Some))),
-    Row::new("generate_series", (1, 3), Construct::all(|reader, of| reader.series(of, true))),
-    Row::new("make_array", (1, ANY), Construct::all(|reader, of| reader.each(of).map(Some))),
-    Row::new("range", (1, 3), Construct::all(|reader, of| reader.series(of, false))),
+const CONSTRUCTED: &[Row] = &[
+    Row::all("array_append", (2, 2), |reader, of| reader.with_one(&of[0], &of[1], false).map(Some)),
+    Row::all("array_concat", (2, ANY), |reader, of| reader.concatenated(of).map(Some)),
+    Row::some("array_except", (2, 2), |reader, of| reader.except(of).map(Some)),
+    Row::some("array_intersect", (2, 2), |reader, of| reader.intersect(of).map(Some)),
+    Row::some("array_positions", (2, 2), |reader, of| reader.positions(of).map(Some)),
+    Row::all("array_prepend", (2, 2), |reader, of| reader.with_one(&of[1], &of[0], true).map(Some)),
+    Row::some("array_remove", (2, 3), |reader, of| reader.without(of, false).map(Some)),
+    Row::some("array_remove_all", (2, 3), |reader, of| reader.without(of, true).map(Some)),
+    Row::some("array_remove_n", (2, 3), |reader, of| reader.without(of, false).map(Some)),
+    Row::all("array_repeat", (2, 2), |reader, of| reader.repeated(of).map(Some)),
+    Row::all("array_replace", (3, 4), |reader, of| reader.replaced(of, false).map(Some)),
+    Row::all("array_replace_all", (3, 4), |reader, of| reader.replaced(of, true).map(Some)),
+    Row::all("array_replace_n", (3, 4), |reader, of| reader.replaced(of, false).map(Some)),
+    Row::all("array_resize", (2, 3), |reader, of| reader.resized(&of[0], &of[1], of.get(2)).map(Some)),
+    Row::all("array_slice", (3, 4), |reader, of| reader.slice(&of[0], &of[1], &of[2], of.get(3)).map(Some)),
+    Row::some("array_union", (2, 2), |reader, of| reader.union(of).map(Some)),
+    Row::all("generate_series", (1, 3), |reader, of| reader.series(of, true)),
+    Row::all("make_array", (1, ANY), |reader, of| reader.each(of).map(Some)),
+    Row::all("range", (1, 3), |reader, of| reader.series(of, false)),
 ];
 
 impl Lowering<'_> {
@@ -313,10 +319,10 @@ impl Reader<'_, '_> {
 
     /// The items of a function; `leaves_out` allows functions that may leave some out.
     fn call(&mut self, call: &ScalarFunctionExpr, leaves_out: bool) -> Lowered<Option<Part>> {
-        match row(call.fun().name(), call.args().len()).map(|row| row.form) {
-            Some(Form::Construct(construct)) if leaves_out || !construct.leaves_out => {
-                (construct.part)(self, call.args())
-            }
+        let (name, args) = (call.fun().name(), call.args());
+        let fits = |row: &&Row| row.name == name && (row.arguments.0..=row.arguments.1).contains(&args.len());
+        match CONSTRUCTED.iter().find(fits) {
+            Some(row) if leaves_out || !row.leaves_out => (row.part)(self, args),
             _ => Ok(None),
         }
     }
