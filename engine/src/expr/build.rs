@@ -292,7 +292,7 @@ impl Lowering<'_> {
             }
             Body::Built(build) => {
                 let mut builder = ExprBuilder { lowering: self, whole: Arc::clone(expr) };
-                let built = build(&mut builder, &values).map_err(|why| refusal(why))?;
+                let built = build(&mut builder, &values).map_err(refusal)?;
                 if built.data_type != *data_type {
                     return Err(refusal(format!("its device body gives {}", built.data_type)));
                 }

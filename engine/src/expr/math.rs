@@ -49,7 +49,7 @@ impl Lowering<'_> {
         call.plain(size)
     }
 
-    fn to_integer(&mut self, call: &Call<'_>, up: bool) -> Lowered<Option<Value>> {
+    fn whole_part(&mut self, call: &Call<'_>, up: bool) -> Lowered<Option<Value>> {
         let of = self.lower(&call.arguments[0], call.scope)?;
         let node = match decimal_type(&of.data_type) {
             Some(decimal) => self.graph.floor_decimal(of.node, decimal, up),
@@ -212,7 +212,7 @@ pub(super) const NUMBERS: &[Row] = &[
     Row::numbers("atan2", 2, |graph, of| graph.math(Math::Atan2, of)),
     Row::numbers("atanh", 1, |graph, of| graph.inverse_tanh(of[0])),
     Row::numbers("cbrt", 1, |graph, of| graph.math(Math::Cbrt, of)),
-    Row::new("ceil", (1, 1), Form::Plain(|lowering, call| lowering.to_integer(call, true)))
+    Row::new("ceil", (1, 1), Form::Plain(|lowering, call| lowering.whole_part(call, true)))
         .built(1, |graph, of| graph.float_function(FloatFunction::Ceil, of[0])),
     Row::numbers("cos", 1, |graph, of| graph.math(Math::Cos, of)),
     Row::numbers("cosh", 1, |graph, of| graph.math(Math::Cosh, of)),
@@ -223,7 +223,7 @@ pub(super) const NUMBERS: &[Row] = &[
     }),
     Row::numbers("exp", 1, |graph, of| graph.math(Math::Exp, of)),
     Row::numbers("factorial", 1, |graph, of| graph.factorial(of[0])),
-    Row::new("floor", (1, 1), Form::Plain(|lowering, call| lowering.to_integer(call, false)))
+    Row::new("floor", (1, 1), Form::Plain(|lowering, call| lowering.whole_part(call, false)))
         .built(1, |graph, of| graph.float_function(FloatFunction::Floor, of[0])),
     Row::numbers("gcd", 2, |graph, of| graph.gcd(of[0], of[1])),
     Row::new("isnan", (1, 1), Form::Plain(|lowering, call| lowering.float_test(call, Graph::is_nan))).halves(),

@@ -225,7 +225,7 @@ impl Lowering<'_> {
 
     /// The automata of a pattern as a constant, and whether they cannot decide some texts.
     fn automata(&mut self, pattern: &str, places: bool) -> Lowered<(NodeId, bool)> {
-        let own = known(pattern, places).map_err(|why| refusal(why))?;
+        let own = known(pattern, places).map_err(refusal)?;
         Ok((self.constant_bytes(own.bytes.clone())?, own.quits))
     }
 

@@ -33,17 +33,17 @@ pub(super) const TIMES: &[Row] = &[
     Row::new("date_bin", (2, 3), Form::Plain(|lowering, call| lowering.date_bin(call))),
     Row::new("date_part", (2, 2), Form::Plain(|lowering, call| lowering.part_of_date(call))),
     Row::new("date_trunc", (2, 2), Form::Plain(|lowering, call| lowering.start_of_period(call))),
-    Row::new("from_unixtime", (1, 2), Form::Plain(|lowering, call| lowering.from_unixtime(call))),
+    Row::new("from_unixtime", (1, 2), Form::Plain(|lowering, call| lowering.seconds_as_timestamp(call))),
     Row::new("make_date", (3, 3), Form::Plain(|lowering, call| lowering.of_parts(call, Graph::make_date))),
     Row::new("make_time", (3, 3), Form::Plain(|lowering, call| lowering.of_parts(call, Graph::make_time))),
-    Row::new("to_date", (1, 1), Form::Plain(|lowering, call| lowering.to_date(call))),
-    Row::new("to_local_time", (1, 1), Form::Plain(|lowering, call| lowering.to_local_time(call))),
-    Row::new("to_timestamp", (1, 1), Form::Plain(|lowering, call| lowering.to_timestamp(call))),
+    Row::new("to_date", (1, 1), Form::Plain(|lowering, call| lowering.date_of(call))),
+    Row::new("to_local_time", (1, 1), Form::Plain(|lowering, call| lowering.without_zone(call))),
+    Row::new("to_timestamp", (1, 1), Form::Plain(|lowering, call| lowering.as_timestamp(call))),
     Row::new("to_timestamp_micros", (1, 1), Form::Plain(|lowering, call| lowering.of_ticks(call))),
     Row::new("to_timestamp_millis", (1, 1), Form::Plain(|lowering, call| lowering.of_ticks(call))),
     Row::new("to_timestamp_nanos", (1, 1), Form::Plain(|lowering, call| lowering.of_ticks(call))),
     Row::new("to_timestamp_seconds", (1, 1), Form::Plain(|lowering, call| lowering.of_ticks(call))),
-    Row::new("to_unixtime", (1, 1), Form::Plain(|lowering, call| lowering.to_unixtime(call))),
+    Row::new("to_unixtime", (1, 1), Form::Plain(|lowering, call| lowering.seconds_of(call))),
 ];
 
 impl Lowering<'_> {
@@ -80,7 +80,7 @@ impl Lowering<'_> {
         call.plain(node)
     }
 
-    fn to_date(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
+    fn date_of(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
         let of = self.lower(&call.arguments[0], call.scope)?;
         let through = match &of.data_type {
             DataType::Int32 | DataType::Int64 | DataType::Date32 | DataType::Date64 => None,
@@ -95,13 +95,13 @@ impl Lowering<'_> {
         call.plain(node)
     }
 
-    fn from_unixtime(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
+    fn seconds_as_timestamp(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
         let of = self.lower(&call.arguments[0], call.scope)?;
         let node = self.cast_through(of, Some(DataType::Int64), call.data_type)?;
         call.plain(node)
     }
 
-    fn to_local_time(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
+    fn without_zone(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
         let of = self.lower(&call.arguments[0], call.scope)?;
         let node = match &of.data_type {
             DataType::Timestamp(unit, Some(_)) => {
@@ -113,7 +113,7 @@ impl Lowering<'_> {
         call.plain(node)
     }
 
-    fn to_unixtime(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
+    fn seconds_of(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
         let of = self.lower(&call.arguments[0], call.scope)?;
         let through = match &of.data_type {
             DataType::Date32 | DataType::Date64 => Some(DataType::Timestamp(TimeUnit::Second, None)),
@@ -124,7 +124,7 @@ impl Lowering<'_> {
         call.plain(node)
     }
 
-    fn to_timestamp(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
+    fn as_timestamp(&mut self, call: &Call<'_>) -> Lowered<Option<Value>> {
         let of = self.lower(&call.arguments[0], call.scope)?;
         let node = self.timestamp_of(of, call.data_type)?;
         call.plain(node)
