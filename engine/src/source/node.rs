@@ -131,7 +131,7 @@ impl SourceExec {
     }
 
     /// The node as the source of a program.
-    pub(crate) fn source(&self) -> impl Source + use<> {
+    pub(crate) fn source(&self) -> NodeSource {
         NodeSource { node: self.clone(), begun: AtomicBool::new(false) }
     }
 }
@@ -200,7 +200,7 @@ impl ExecutionPlan for SourceExec {
 
 /// A node as a source.
 #[derive(Debug)]
-struct NodeSource {
+pub(crate) struct NodeSource {
     node: SourceExec,
     /// Set by the first attempt: later attempts read a fresh copy of the plan, because DataFusion's scans hand out
     /// their files only once, and with its dynamic filters reset to pass every row.

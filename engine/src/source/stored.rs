@@ -62,15 +62,15 @@ impl SourceRun for StoredRun {
         let mut dictionaries = HashMap::new();
         for (index, (info, stored)) in columns.iter_mut().zip(&self.view.columns).enumerate() {
             let Some(stored) = stored else { continue };
-            info.long = stored.long;
-            info.form = match (&info.form, stored.form) {
-                (Form::Plain(_), ColumnForm::Plain) => Form::Plain(stored.ty),
+            info.long = stored.about.long;
+            info.form = match (&info.form, stored.about.form) {
+                (Form::Plain(_), ColumnForm::Plain) => Form::Plain(stored.about.ty),
                 (Form::Codes(_, id), ColumnForm::Codes) => {
-                    dictionaries.extend(stored.dictionary.clone().map(|dictionary| (index, dictionary)));
-                    Form::Codes(stored.ty, *id)
+                    dictionaries.extend(stored.about.dictionary.clone().map(|dictionary| (index, dictionary)));
+                    Form::Codes(stored.about.ty, *id)
                 }
                 // The prepared program treats the column as text.
-                (Form::Codes(ty, id), ColumnForm::Text) => Form::Codes(ty.nullable(stored.ty.nullable), *id),
+                (Form::Codes(ty, id), ColumnForm::Text) => Form::Codes(ty.nullable(stored.about.ty.nullable), *id),
                 (form, _) => form.clone(),
             };
         }
@@ -79,13 +79,13 @@ impl SourceRun for StoredRun {
 
     fn texts(&self) -> Option<HashSet<usize>> {
         let is_text = |(index, column): (usize, &Option<Arc<StoredColumn>>)| {
-            column.as_ref().filter(|column| column.form == ColumnForm::Text).map(|_| index)
+            column.as_ref().filter(|column| column.about.form == ColumnForm::Text).map(|_| index)
         };
         Some(self.view.columns.iter().enumerate().filter_map(is_text).collect())
     }
 
     fn distinct(&self, column: usize) -> Option<u64> {
-        self.view.columns.get(column)?.as_ref()?.different()
+        self.view.columns.get(column)?.as_ref()?.about.different()
     }
 
     fn stamp(&self) -> u64 {
@@ -117,7 +117,7 @@ impl SourceRun for StoredRun {
             let mut whole = false;
             for (column, used) in self.view.columns.iter().zip(used) {
                 if let (Some(column), true) = (column, used)
-                    && column.form == ColumnForm::Text
+                    && column.about.form == ColumnForm::Text
                 {
                     whole = true;
                     run.reached.keep(&column.input(0, rows)?.values, None);

@@ -168,21 +168,21 @@ impl Store {
                 let stored = whole.store((number, short_text, count), promise, engine, (&stream, &self.scope)).await?;
                 assembled.push(((*column, *form), Arc::new(stored)));
             }
-            if assembled.iter().any(|(_, column)| column.is_counting()) {
+            if assembled.iter().any(|(_, column)| column.about.is_counting()) {
                 let counted = context.engine.pinned.take(HostKind::Download, counts.len()).await?;
                 let counted = recorder::during(step::WAIT, counted.copy_to_host(&counts, &stream)?.feeding()).await?;
                 let counts = counted.read()?;
                 for ((_, column), count) in assembled.iter().zip(counts.as_chunks::<8>().0) {
-                    if column.is_counting() {
-                        column.count_is(u64::from_le_bytes(*count));
+                    if column.about.is_counting() {
+                        column.about.count_is(u64::from_le_bytes(*count));
                     }
                 }
             }
             // Chunks are freed after the launches that read them.
             drop(promises);
             for (_, column) in &assembled {
-                let (name, table) = (&column.name, table.identity.name());
-                let (rows, bytes) = (column.facts.rows, ByteSize::bytes(column.bytes));
+                let (name, table) = (&column.about.name, table.identity.name());
+                let (rows, bytes) = (column.about.facts.rows, ByteSize::bytes(column.about.bytes));
                 tracing::info!("stored {name} of {table}: {rows} rows, {bytes}");
             }
             lock(&table.stored).rows = rows;

@@ -42,7 +42,7 @@ impl Store {
     /// True if the columns would fit in the budget after all possible evictions. Columns with numbers in `going` are
     /// dropped anyway.
     pub(super) fn could_fit(&self, new: Newcomers, budget: u64, going: &HashSet<u64>) -> bool {
-        let stays = |of: &Candidate| !going.contains(&of.column.number) && !of.may_leave_for(new);
+        let stays = |of: &Candidate| !going.contains(&of.column.about.number) && !of.may_leave_for(new);
         let staying: u64 = self.columns().iter().filter(|of| stays(of)).map(|of| of.bytes).sum();
         let made: u64 = self.made().iter().map(|rows| rows.staying_bytes(self.now(), new.worth())).sum();
         staying + made + new.bytes <= budget
@@ -55,7 +55,7 @@ impl Store {
         let wanted = Newcomers { bytes: new.bytes + *coming, ..new };
         let worth = new.worth();
         let mut columns = self.columns();
-        columns.retain(|of| !going.contains(&of.column.number));
+        columns.retain(|of| !going.contains(&of.column.about.number));
         let (now, made) = (self.now(), self.made());
         // Columns of kept tables may be spilled and restored meanwhile.
         let made_bytes = self.made_bytes();

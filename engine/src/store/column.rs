@@ -6,7 +6,6 @@
 //!          from them.
 //! Waits    for pinned memory, if a table of codes is uploaded.
 
-use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -72,7 +71,8 @@ pub struct About {
 /// A stored column on the device.
 #[derive(Debug)]
 pub struct StoredColumn {
-    pub(super) about: Arc<About>,
+    /// Its description.
+    pub about: Arc<About>,
     values: DeviceView,
     validity: Option<DeviceView>,
     /// Bytes allocated, including padding to the pool's units.
@@ -89,14 +89,6 @@ pub(super) enum Held {
     Promise(Reservation),
     /// The bytes are borrowed from their owner.
     Lent { _from: Resident },
-}
-
-impl Deref for StoredColumn {
-    type Target = About;
-
-    fn deref(&self) -> &About {
-        &self.about
-    }
 }
 
 /// Rows of one file in a column.
@@ -342,7 +334,7 @@ impl StoredColumn {
     /// The memory's, if the rows are out of range.
     pub fn input(&self, first: u64, rows: u64) -> Result<ColumnInput, Failure> {
         let bits = |view: &DeviceView| view.view((first / 8) as usize..((first / 32 + rows.div_ceil(32)) * 4) as usize);
-        let values = match self.physical() {
+        let values = match self.about.physical() {
             Physical::Text | Physical::LongText => self.values.clone(),
             Physical::Bit => bits(&self.values)?,
             physical => {
@@ -350,12 +342,12 @@ impl StoredColumn {
                 self.values.view((first * width) as usize..((first + rows) * width) as usize)?
             }
         };
-        Ok(ColumnInput { values, validity: self.validity.as_ref().map(bits).transpose()?, base: self.base })
+        Ok(ColumnInput { values, validity: self.validity.as_ref().map(bits).transpose()?, base: self.about.base })
     }
 
     /// Bytes on the device, including lookup tables.
     pub fn held_bytes(&self) -> u64 {
-        self.bytes + self.lookups.bytes()
+        self.about.bytes + self.lookups.bytes()
     }
 
     /// Bytes on the device as counted by the pool, including padding.
@@ -365,7 +357,7 @@ impl StoredColumn {
 
     /// Maximum bytes of its lookup tables: its own size, or a minimum for small columns.
     pub(super) fn space_for_lookups(&self) -> u64 {
-        self.bytes.max(LEAST_ROOM)
+        self.about.bytes.max(LEAST_ROOM)
     }
 
     /// Rows of its file `from` as a piece for file `file` of another column, with dictionary number `dictionary`.
@@ -373,17 +365,18 @@ impl StoredColumn {
     /// # Errors
     /// The memory's, if the rows are out of range.
     pub(super) fn piece(&self, from: usize, file: usize, dictionary: usize) -> Result<Piece, Failure> {
-        let (before, part) = (&self.parts[..from], self.parts[from]);
+        let (before, part) = (&self.about.parts[..from], self.about.parts[from]);
         let first: u64 = before.iter().map(|part| part.facts.rows).sum();
         let end = first + part.facts.rows;
         let bits = |view: &DeviceView| view.view((first / 32 * 4) as usize..(end.div_ceil(32) * 4) as usize);
-        let physical = self.physical();
+        let physical = self.about.physical();
         let width = u64::from(physical.width());
         let mut texts = None;
         let values = match physical {
             Physical::Bit => bits(&self.values)?,
             Physical::Text | Physical::LongText => {
-                let start = (self.facts.rows + 1) * width + before.iter().map(|part| part.text_bytes).sum::<u64>();
+                let start =
+                    (self.about.facts.rows + 1) * width + before.iter().map(|part| part.text_bytes).sum::<u64>();
                 texts = Some(self.values.view(start as usize..(start + part.text_bytes) as usize)?);
                 self.values.view((first * width) as usize..((end + 1) * width) as usize)?
             }
@@ -394,7 +387,7 @@ impl StoredColumn {
             texts,
             validity: self.validity.as_ref().map(bits).transpose()?,
             bits_before: (first % 32) as u32,
-            stored: Stored { physical, base: self.base },
+            stored: Stored { physical, base: self.about.base },
             facts: part.facts,
             file,
             dictionary,
@@ -403,7 +396,7 @@ impl StoredColumn {
 
     /// Number of rows of its file `file`.
     pub(super) fn rows_of(&self, file: usize) -> u64 {
-        self.parts[file].facts.rows
+        self.about.parts[file].facts.rows
     }
 }
 

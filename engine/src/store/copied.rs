@@ -115,17 +115,17 @@ impl Origin {
 
     /// Numbers of the columns that this one replaces.
     pub(super) fn going(&self) -> impl Iterator<Item = u64> {
-        self.goes.iter().map(|(_, column)| column.number)
+        self.goes.iter().map(|(_, column)| column.about.number)
     }
 
     /// Drops the replaced columns after this one is stored.
     pub(super) fn done(self) {
         for (table, column) in self.goes {
             let mut stored = lock(&table.stored);
-            if stored.columns.get(&self.key).is_some_and(|now| now.number == column.number) {
+            if stored.columns.get(&self.key).is_some_and(|now| now.about.number == column.about.number) {
                 stored.columns.remove(&self.key);
             }
-            if stored.host.get(&self.key).is_some_and(|now| now.about.number == column.number) {
+            if stored.host.get(&self.key).is_some_and(|now| now.about.number == column.about.number) {
                 stored.host.remove(&self.key);
             }
         }
@@ -145,11 +145,11 @@ impl Origin {
                 }
                 continue;
             };
-            let known = numbers.iter().position(|number| *number == column.number);
+            let known = numbers.iter().position(|number| *number == column.about.number);
             let dictionary = own + known.unwrap_or(numbers.len());
             if known.is_none() {
-                numbers.push(column.number);
-                if let Some(values) = &column.dictionary {
+                numbers.push(column.about.number);
+                if let Some(values) = &column.about.dictionary {
                     dictionaries.push(values.lock().array(0, &DataType::Binary)?);
                 }
             }

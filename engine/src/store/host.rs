@@ -145,7 +145,7 @@ impl Store {
     pub(super) fn keep_on_host(&self, table: &Table, key: (usize, ColumnForm), column: &StoredColumn) -> bool {
         let limit = self.host.limit();
         let _coming = lock(&self.host.coming);
-        if limit == 0 || !self.make_host_room(column, limit) {
+        if limit == 0 || !self.make_host_space(&column.about, limit) {
             return false;
         }
         match self.host.copy(column) {
@@ -154,14 +154,14 @@ impl Store {
                 true
             }
             Err(error) => {
-                tracing::debug!(column = column.name, %error, "not kept in host memory");
+                tracing::debug!(column = column.about.name, %error, "not kept in host memory");
                 false
             }
         }
     }
 
     /// Evicts columns with less benefit than `new` from host memory, until it fits.
-    fn make_host_room(&self, new: &StoredColumn, limit: u64) -> bool {
+    fn make_host_space(&self, new: &About, limit: u64) -> bool {
         let now = self.now();
         let tables = lock(&self.tables).clone();
         let mut columns = Vec::new();

@@ -137,7 +137,7 @@ impl View {
     pub fn stamp(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.rows.hash(&mut hasher);
-        self.columns.iter().for_each(|column| column.as_ref().map(|column| column.number).hash(&mut hasher));
+        self.columns.iter().for_each(|column| column.as_ref().map(|column| column.about.number).hash(&mut hasher));
         hasher.finish() | 1
     }
 }
@@ -202,8 +202,9 @@ impl Store {
     /// Descriptions of the columns of a view, or of all columns, by table and name.
     pub fn entries(&self, of: Option<&View>) -> Vec<Entry> {
         let made = self.made();
-        let is_asked =
-            |number: u64| of.is_none_or(|view| view.columns.iter().flatten().any(|column| column.number == number));
+        let is_asked = |number: u64| {
+            of.is_none_or(|view| view.columns.iter().flatten().any(|column| column.about.number == number))
+        };
         let tables = lock(&self.tables).clone();
         let mut entries: Vec<Entry> = tables.iter().flat_map(|table| table.entries(&is_asked)).collect();
         entries.extend(made.iter().flat_map(|rows| rows.entries(is_asked)));
@@ -402,7 +403,7 @@ impl Store {
             });
         }
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
-        columns.iter().flatten().for_each(|column| column.used(now));
+        columns.iter().flatten().for_each(|column| column.about.used(now));
         // The row count of a table without storable columns is unknown.
         columns.iter().any(Option::is_some).then(|| View { rows: stored.rows.iter().sum(), columns })
     }
@@ -426,7 +427,7 @@ impl Store {
                 lock(&table.stored).columns.iter().map(|(key, column)| (*key, Arc::clone(column))).collect();
             columns.into_iter().map(move |(key, column)| {
                 // The column may be used while others are compared with it.
-                let (worth, bytes) = (column.worth(now), column.held_bytes());
+                let (worth, bytes) = (column.about.worth(now), column.held_bytes());
                 Candidate { table: Arc::clone(&table), key, column, worth, bytes }
             })
         };
