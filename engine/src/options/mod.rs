@@ -8,11 +8,8 @@
 mod value;
 
 use std::any::Any;
-use std::fmt;
-use std::str::FromStr;
-use std::time::Duration;
 
-use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
+use datafusion::common::config::{ConfigEntry, ConfigExtension, ExtensionOptions};
 use datafusion::error::Result;
 use millpond_kernels::codegen::ir::MAX_TEXT_BYTES;
 use millpond_memory::Strategy;
@@ -361,6 +358,8 @@ fn edit_distance(a: &str, b: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn set(key: &str, value: &str) -> Result<MillpondOptions, String> {

@@ -6,11 +6,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use datafusion::common::config::ConfigOptions;
 use millpond_memory::Strategy;
 use millpond_memory::driver::sim::Shape;
 
-use crate::error::EngineError;
-use crate::options::nearest;
+use crate::options::{MillpondOptions, nearest};
 
 /// Which device runs queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
