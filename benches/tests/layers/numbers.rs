@@ -28,17 +28,14 @@ use std::sync::OnceLock;
 use crate::imports::{File, Imports, Token, largest_circle, structs_of, tokens, without_tests};
 use crate::{root, rust_files};
 
-/// In the end 4.
-const CIRCLE_OF_AGGREGATE: usize = 8;
+const CIRCLE_OF_AGGREGATE: usize = 0;
 /// Apart from what a folder's own file imports of its files. In the end 6.
 const CIRCLE_OF_MEMORY: usize = 18;
 const CIRCLE_OF_MEMORY_WITH_CHILDREN: usize = 28;
 /// In the end 0.
-const STRAY_INHERENT_IMPLS: usize = 10;
-/// In the end 12.
-const FUNCTIONS_OVER_100_LINES: usize = 17;
-/// In the end 24.
-const STRUCTS_OVER_12_FIELDS: usize = 25;
+const STRAY_INHERENT_IMPLS: usize = 4;
+const FUNCTIONS_OVER_100_LINES: usize = 3;
+const STRUCTS_OVER_12_FIELDS: usize = 21;
 const TEST_FOLDERS_OVER_16_FILES: usize = 4;
 const COMMENT_LINES_OVER_120_COLUMNS: usize = 131;
 
@@ -68,23 +65,12 @@ const WORDS: [(&str, usize); 8] = [
     ("asked", 52),
 ];
 
-/// In the end four.
-const FILES_OVER_700: &[&str] = &[
-    "engine/src/options.rs",
-    "engine/src/program/extents.rs",
-    "engine/src/session.rs",
-    "engine/src/store/load.rs",
-    "kernels/ptx/src/parse.rs",
-    "kernels/src/codegen/graph.rs",
-    "kernels/src/codegen/infer.rs",
-    "kernels/src/codegen/sink/accumulate.rs",
-    "kernels/src/pipeline.rs",
-];
+const FILES_OVER_700: &[&str] = &[];
 
 /// Types that lend a field, and which: the field is the value, the rest is what keeps it valid.
 const DEREFS: &[(&str, &str, &str)] = &[
-    ("engine/src/parquet/room.rs", "ChunkPages", "the page positions; beside them, whether they were decoded"),
-    ("engine/src/parquet/room.rs", "Scratch", "the bytes of a buffer that goes back to its room"),
+    ("engine/src/parquet/scratch.rs", "ChunkPages", "the page positions; beside them, whether they were decoded"),
+    ("engine/src/parquet/scratch.rs", "Scratch", "the bytes of a buffer that goes back to its room"),
     ("engine/src/program/extents.rs", "PreparedSegment", "to go: inherits the methods of a field"),
     ("engine/src/program/extents.rs", "SegmentRun", "to go: inherits the methods of a field"),
     ("engine/src/program/run.rs", "Run", "to go: inherits the methods of a field"),

@@ -67,7 +67,7 @@ pub(crate) use crate::expr::dictionary::{evaluate, sorted_so};
 pub use crate::expr::parameter::Parameter;
 use crate::expr::sketch::SketchExpr;
 
-/// Why the expression at hand has no device form. [`Lowering::lower`] makes it a [`Reason`], which names the expression.
+/// Why the expression at hand has no device form. [`Lowering::lower`] makes it a [`Reason`] with the expression.
 #[derive(Debug)]
 pub enum Refusal {
     Why(String),

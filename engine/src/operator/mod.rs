@@ -5,8 +5,8 @@
 //!   └─ makes Arrow batches                                                    └─ reads DataFusion's partitions
 //!
 //! One place  an operator's node, its placement and its part of a program are in its folder, behind
-//!            [`DeviceOperator`](crate::placement::contract::DeviceOperator); neither placement nor [`program`](crate::program)
-//!            names one.
+//!            [`DeviceOperator`](crate::placement::contract::DeviceOperator); neither placement nor
+//!            [`program`](crate::program) names one.
 //! Schema     every node has the schema of the CPU node that it replaces.
 //! Order      promised only by sorts, windows, and projections, filters and limits over these.
 //! Execution  the nodes describe; a program runs them together.

@@ -1,7 +1,7 @@
 //! The loop that reads row groups: decodes their rows on the host, or for the device, and passes them on.
 //!
-//!   row groups ─ read ─► chunks ─► some rows ─ decode ─► columns ─ put ─┬─► done: the next rows
-//!                                                                       ├─► pinned memory is short: chunks move out of it
+//!   row groups ─ read ─► chunks ─► some rows ─ decode ─► columns ─ put ─┬─► done: next rows
+//!                                                                       ├─► short of pinned memory: chunks leave it
 //!                                                                       └─► refused: the host decodes those columns
 //!   invalid bytes, or values that contradict their statistics ─► Rest: DataFusion's scans of the remaining rows
 //!

@@ -1,5 +1,5 @@
-//! The trait that the engine requires of an operator; it contains the operator's placement. [`ToSegments`] splits its device
-//! nodes into segments of a program.
+//! The trait that the engine requires of an operator; it contains the operator's placement. [`ToSegments`] splits its
+//! device nodes into segments of a program.
 //!
 //! ```text
 //!   placement walks a plan from its root and offers each node to the operators of the registry, in their order
@@ -32,8 +32,8 @@ use crate::error::reason::Reason;
 use crate::placement::walk::Placing;
 use crate::program::contract::ToSegments;
 
-/// An operator: which nodes of a CPU plan it replaces, and under which conditions. Without a device form its [`ToSegments`] is
-/// empty.
+/// An operator: which nodes of a CPU plan it replaces, and under which conditions. Without a device form its
+/// [`ToSegments`] is empty.
 ///
 /// ```
 /// use std::sync::Arc;

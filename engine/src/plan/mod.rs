@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   logical    levels (depth limit) · logical_walk · simplified (the simplifier) · overflow (whole numbers)
-//!   physical   node (device nodes) · rewrite (expressions of a node) · subqueries (uncorrelated ones, and their results)
+//!   physical   node (device nodes) · rewrite (expressions of a node) · subqueries (uncorrelated, with their results)
 //!   a run      snapshot (file metadata that planning has read)
 //!   session    missing (rules of DataFusion that a session lacks)
 //! ```

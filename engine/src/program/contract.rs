@@ -161,8 +161,8 @@ pub trait Stage: Debug + Send + Sync {
     /// Why it has no device form over these columns.
     fn lower(&self, segment: &mut SegmentLowering<'_, '_>) -> Result<(), Reason>;
 
-    /// Takes the rows of a cut that this stage has made to the next piece: each becomes as many rows as the cut's counts
-    /// say, unless the stage has another way.
+    /// Takes the rows of a cut that this stage has made to the next piece: each becomes as many rows as the cut's
+    /// counts say, unless the stage has another way.
     fn cross<'a>(&'a self, rows: CutRows<'a>) -> BoxFuture<'a, Result<(), Failure>> {
         rows.expand().boxed()
     }

@@ -64,7 +64,7 @@ impl Regions {
 }
 
 /// Ranges of a column's bytes on the host. For texts, `values` are the ends of the rows, and `texts` their bytes.
-struct HostColumn {
+struct ColumnRanges {
     values: Range<usize>,
     texts: Option<Range<usize>>,
     validity: Option<Range<usize>>,
@@ -150,8 +150,8 @@ impl Run {
         self.fetch(&regions, stream, feeding, batch).await
     }
 
-    /// Copies regions into one pinned buffer, or piece by piece if they exceed their share of pinned memory; returns the
-    /// result of `read` over their bytes.
+    /// Copies regions into one pinned buffer, or piece by piece if they exceed their share of pinned memory; returns
+    /// the result of `read` over their bytes.
     async fn fetch<T>(
         &self,
         regions: &Regions,
@@ -279,7 +279,7 @@ impl Run {
                     (regions.add(&part.buffer, column.values.start, bytes)?, None)
                 }
             };
-            columns.push(HostColumn { values, texts: bytes, validity });
+            columns.push(ColumnRanges { values, texts: bytes, validity });
         }
         self.fetch(&regions, stream, feeding, |bytes| self.text_batch(part, wanted, rows, &columns, bytes)).await
     }
@@ -338,7 +338,7 @@ impl Run {
         part: &Part,
         wanted: &Wanted,
         rows: usize,
-        columns: &[HostColumn],
+        columns: &[ColumnRanges],
         read: &[u8],
     ) -> Result<RecordBatch, Failure> {
         let schema = Arc::clone(&wanted.schema);

@@ -23,7 +23,7 @@ use crate::program::movers::Movers;
 use crate::program::piece::{LoweredSegment, WholeSegment};
 use crate::program::segment_result::Details;
 use crate::program::segments::{Origin, Program};
-use crate::program::shape::{Facts, Shape};
+use crate::program::shape::{SegmentFacts, Shape};
 use crate::program::tables::Tables;
 
 /// Work to split into smaller pieces after memory has run out.
@@ -226,7 +226,7 @@ impl Prepared {
     }
 
     /// The shape of a segment with these facts, if one is kept.
-    pub fn shape_for(&self, segment: usize, facts: &Facts) -> Option<Arc<Shape>> {
+    pub fn shape_for(&self, segment: usize, facts: &SegmentFacts) -> Option<Arc<Shape>> {
         self.shapes().get(&segment)?.iter().find(|shape| shape.facts == *facts).cloned()
     }
 

@@ -32,8 +32,8 @@ impl Run {
         self.read_back_below((segment, question), u64::MAX, views, read, stream).await.map(|(words, _)| words)
     }
 
-    /// Like [`read_back`](Self::read_back), but reuses an earlier answer only if none of its words exceeds `most`. The flag is true
-    /// if the answer was assumed.
+    /// Like [`read_back`](Self::read_back), but reuses an earlier answer only if none of its words exceeds `most`. The
+    /// flag is true if the answer was assumed.
     pub async fn read_back_below(
         &self,
         (segment, question): (usize, Question),

@@ -30,7 +30,7 @@ use crate::program::piece::LoweredSegment;
 use crate::program::run::Run;
 use crate::program::segment_result::{Details, LookedUp, SegmentResult};
 use crate::program::segments::Origin;
-use crate::program::shape::{Facts, Pipelines, Shape};
+use crate::program::shape::{Pipelines, SegmentFacts, Shape};
 use crate::program::texts::NewTexts;
 
 /// Minimum number of values that a key's codes are planned for.
@@ -295,7 +295,7 @@ impl SegmentRun {
     }
 
     /// The facts that lowering depends on, and the bounds of dictionaries' codes that its columns assume.
-    fn facts(&self, rows: u64) -> (Facts, Vec<(usize, usize)>) {
+    fn facts(&self, rows: u64) -> (SegmentFacts, Vec<(usize, usize)>) {
         let (start, prepared) = (&self.start, &self.run.prepared);
         let source = match &prepared.program.segments[self.index].origin {
             Origin::Source(source) => Some(*source),
@@ -306,7 +306,7 @@ impl SegmentRun {
         let bounds = source.map_or_else(Vec::new, |source| self.bound_key_codes(source, &mut columns));
         let mut builds: Vec<BuildForm> = start.builds.values().map(|built| built.form().clone()).collect();
         builds.sort_by_key(|form| form.build);
-        let facts = Facts {
+        let facts = SegmentFacts {
             columns,
             // Rounded, so that a few more rows need no new compilation.
             rows_hint: Some(known.max(rows).next_power_of_two()),
@@ -342,7 +342,7 @@ impl SegmentRun {
         bounds
     }
 
-    fn lower(&self, facts: &Facts) -> Result<LoweredSegment, Failure> {
+    fn lower(&self, facts: &SegmentFacts) -> Result<LoweredSegment, Failure> {
         let (run, prepared) = (&self.run, &self.run.prepared);
         run.context.tally.lowerings.fetch_add(1, Ordering::Relaxed);
         let input = SegmentInput {

@@ -20,7 +20,7 @@ use crate::program::segment_result::Details;
 
 /// Facts that the lowering of a segment depends on.
 #[derive(Clone)]
-pub struct Facts {
+pub struct SegmentFacts {
     /// Columns of the source.
     pub columns: Vec<ColumnInfo>,
     /// Approximate row count.
@@ -37,7 +37,7 @@ pub struct Facts {
     pub passes: u32,
 }
 
-impl PartialEq for Facts {
+impl PartialEq for SegmentFacts {
     fn eq(&self, other: &Self) -> bool {
         let produced = match (&self.produced, &other.produced) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
@@ -56,7 +56,7 @@ impl PartialEq for Facts {
 
 /// A lowered segment, and its pipelines once they are compiled.
 pub struct Shape {
-    pub facts: Facts,
+    pub facts: SegmentFacts,
     pub lowered: LoweredSegment,
     /// Dictionaries whose codes must stay below a bound, by column.
     pub bounds: Vec<(usize, usize)>,
@@ -81,7 +81,7 @@ pub struct CutPipelines {
 }
 
 impl Shape {
-    pub fn new(facts: Facts, lowered: LoweredSegment, bounds: Vec<(usize, usize)>) -> Self {
+    pub fn new(facts: SegmentFacts, lowered: LoweredSegment, bounds: Vec<(usize, usize)>) -> Self {
         Self { facts, lowered, bounds, compiled: OnceLock::new() }
     }
 

@@ -4,7 +4,8 @@
 //!                                    └─ else, or out of memory ─► batches ─► MemTable, as in DataFusion
 //!
 //! Left     to DataFusion: statements that it refuses, constraints, defaults, existing tables.
-//! Replaced the old table remains until the new one is complete, or if it fails ([`definitions`](crate::session::definitions)).
+//! Replaced the old table remains until the new one is complete, or if it fails: see
+//!          [`definitions`](crate::session::definitions).
 //! Order    of the query's rows is kept if they have one partition.
 
 use std::sync::Arc;

@@ -35,12 +35,12 @@ use crate::store;
 #[derive(Debug)]
 pub struct PlannedStatement {
     plan: LogicalPlan,
-    keeping: Keeping,
+    keeping: KeepAs,
 }
 
 /// How the physical plan of a statement is kept.
 #[derive(Debug)]
-enum Keeping {
+enum KeepAs {
     /// For the statement's text, with the inputs of planning; its template's plan may be used.
     Text(String, MadeOf),
     /// Only for the statement's template: its text lacks values of parameters.
@@ -57,12 +57,12 @@ impl PlannedStatement {
 
     /// Replaces the statement's plan. The physical plan is then not kept for the statement's text.
     pub fn with_plan(self, plan: LogicalPlan) -> Self {
-        Self { plan, keeping: Keeping::Never }
+        Self { plan, keeping: KeepAs::Never }
     }
 }
 
 /// State of the search for a plan.
-enum Search<'a> {
+enum PlanSearch<'a> {
     /// Only the text is known.
     Text(&'a str),
     /// No plan is kept for the text: the template of the logical plan may have one.
@@ -74,30 +74,30 @@ enum Search<'a> {
 }
 
 impl Millpond {
-    async fn find_plan(&self, mut search: Search<'_>) -> Result<Arc<dyn ExecutionPlan>> {
+    async fn find_plan(&self, mut search: PlanSearch<'_>) -> Result<Arc<dyn ExecutionPlan>> {
         loop {
             search = match search {
-                Search::Text(text) => match self.kept_plan(text).await? {
-                    Some(plan) => Search::Found(plan),
-                    None if self.keeps_plans() => Search::Template(self.statement(text).await?),
-                    None => Search::Found(sql::plan(&self.context, text).await?),
+                PlanSearch::Text(text) => match self.kept_plan(text).await? {
+                    Some(plan) => PlanSearch::Found(plan),
+                    None if self.keeps_plans() => PlanSearch::Template(self.statement(text).await?),
+                    None => PlanSearch::Found(sql::plan(&self.context, text).await?),
                 },
-                Search::Template(statement) => match self.by_template(&statement).await? {
-                    Some(plan) => Search::Found(self.kept_for_text(statement.keeping, plan)),
-                    None => Search::Anew(statement),
+                PlanSearch::Template(statement) => match self.by_template(&statement).await? {
+                    Some(plan) => PlanSearch::Found(self.kept_for_text(statement.keeping, plan)),
+                    None => PlanSearch::Anew(statement),
                 },
-                Search::Anew(PlannedStatement { plan: query, keeping }) => {
+                PlanSearch::Anew(PlannedStatement { plan: query, keeping }) => {
                     let defines = sql::defines(&query);
                     let plan = self.planned_anew(query).await?;
                     if defines {
                         // The definition may concern inputs of kept plans.
                         self.equipment.plans.clear();
-                        Search::Found(plan)
+                        PlanSearch::Found(plan)
                     } else {
-                        Search::Found(self.kept_for_text(keeping, plan))
+                        PlanSearch::Found(self.kept_for_text(keeping, plan))
                     }
                 }
-                Search::Found(plan) => return Ok(plan),
+                PlanSearch::Found(plan) => return Ok(plan),
             };
         }
     }
@@ -108,16 +108,16 @@ impl Millpond {
     /// # Errors
     /// DataFusion's, from the parser and the planner.
     pub async fn plan(&self, sql: &str) -> Result<Arc<dyn ExecutionPlan>> {
-        self.find_plan(Search::Text(sql)).await
+        self.find_plan(PlanSearch::Text(sql)).await
     }
 
     /// The physical plan of a statement with values for its parameters.
     pub(super) async fn plan_with(&self, sql: &str, values: ParamValues) -> Result<Arc<dyn ExecutionPlan>> {
         let PlannedStatement { plan, .. } = self.statement(sql).await?;
         parameters::check(&plan, &values)?;
-        let keeping = if self.keeps_plans() { Keeping::Template } else { Keeping::Never };
+        let keeping = if self.keeps_plans() { KeepAs::Template } else { KeepAs::Never };
         let plan = plan.with_param_values(values)?;
-        self.find_plan(Search::Template(PlannedStatement { plan, keeping })).await
+        self.find_plan(PlanSearch::Template(PlannedStatement { plan, keeping })).await
     }
 
     /// The physical plan of a logically planned statement. Definitions and settings take effect during this call, as in
@@ -126,7 +126,7 @@ impl Millpond {
     /// # Errors
     /// DataFusion's, from the planner.
     pub async fn plan_statement(&self, statement: PlannedStatement) -> Result<Arc<dyn ExecutionPlan>> {
-        self.find_plan(Search::Template(statement)).await
+        self.find_plan(PlanSearch::Template(statement)).await
     }
 
     /// A copy of this statement's kept plan, if there is one and nothing has changed since.
@@ -160,7 +160,7 @@ impl Millpond {
             Some(begun) => panics::caught(async { Ok(begun.read_by(now, &plan).await) }).await?,
             None => None,
         };
-        let keeping = made_of.map_or(Keeping::Never, |made_of| Keeping::Text(sql.to_string(), made_of));
+        let keeping = made_of.map_or(KeepAs::Never, |made_of| KeepAs::Text(sql.to_string(), made_of));
         Ok(PlannedStatement { plan, keeping })
     }
 
@@ -174,8 +174,8 @@ impl Millpond {
     }
 
     /// Keeps a plan for the statement's text, if it has one and the plan may run again.
-    fn kept_for_text(&self, keeping: Keeping, plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-        if let Keeping::Text(sql, made_of) = keeping {
+    fn kept_for_text(&self, keeping: KeepAs, plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+        if let KeepAs::Text(sql, made_of) = keeping {
             self.equipment.plans.keep(Key::Text(sql), made_of, &plan);
         }
         plan
@@ -183,7 +183,7 @@ impl Millpond {
 
     /// The plan of the statement's template with the statement's constants; `None` without a usable template.
     async fn by_template(&self, statement: &PlannedStatement) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        if matches!(statement.keeping, Keeping::Never) {
+        if matches!(statement.keeping, KeepAs::Never) {
             return Ok(None);
         }
         let bytes = levels::stack_of_plan(&statement.plan)?;

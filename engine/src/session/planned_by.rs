@@ -9,8 +9,8 @@
 //! Names     of a function are its own and its aliases. A session looks a call up among scalar functions, then
 //!           higher-order functions, then windows and aggregates: a changed object under one of the names in any of
 //!           these requires a new plan.
-//! Elsewhere options and operators ([`crate::session::plan_cache`]); tables, views, catalogs, looked up by name; object stores,
-//!           with the files of a table.
+//! Elsewhere options and operators ([`crate::session::plan_cache`]); tables, views, catalogs, looked up by name; object
+//!           stores, with the files of a table.
 //! Left out  table functions and their results, which are in no catalog: their plans are not kept. Table factories,
 //!           file formats, function and cache factories, serializers: only definitions use these, and a definition
 //!           empties the cache. Prepared statements and variables: plans with one are not kept. Extensions of a

@@ -123,7 +123,7 @@ pub struct Spec {
     pub filler: Option<Filler>,
     pub takes: Takes,
     pub gives: Ty,
-    pub nulls: Nulls,
+    pub nulls: NullRule,
     pub(super) by: By,
     /// Constant operand after the others.
     pub(super) constant: Option<Operand>,
@@ -153,7 +153,7 @@ pub enum Takes {
 
 /// When a result is NULL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Nulls {
+pub enum NullRule {
     /// If an operand is NULL.
     Strict,
     /// If an operand is NULL, and for operands without a result.
@@ -289,19 +289,19 @@ impl TextFunction {
                 .raises(Raises::Always),
             Code => row(TEXT, Ty::new(Repr::I32).within(0, char::MAX as i128), "text_code").sql("ascii"),
             ToInteger(overflow) => Spec {
-                nulls: if overflow == Overflow::Null { Nulls::StrictOrUndefined } else { Nulls::Strict },
+                nulls: if overflow == Overflow::Null { NullRule::StrictOrUndefined } else { NullRule::Strict },
                 ..row(TEXT, Ty::new(Repr::I64), By::Parse("text_to_integer", overflow))
                     .raises(if overflow == Overflow::Null { Raises::Never } else { Raises::Always })
             },
             Concatenate { strict } => Spec {
                 takes: Takes::Texts(1),
-                nulls: if strict { Nulls::Strict } else { Nulls::Never },
+                nulls: if strict { NullRule::Strict } else { NullRule::Never },
                 sql: (!strict).then_some("concat"),
                 ..row(&[], text, By::Concatenate).arena(Capacity::Sum)
             },
             Join => Spec {
                 takes: Takes::Texts(2),
-                nulls: Nulls::OfFirst,
+                nulls: NullRule::OfFirst,
                 ..row(&[], text, By::Concatenate).sql("concat_ws").arena(Capacity::Between)
             },
             Upper => row(TWO_TEXTS, text, "text_case")
@@ -381,7 +381,7 @@ fn row(takes: &'static [Repr], gives: Ty, by: impl Into<By>) -> Spec {
         filler: None,
         takes: Takes::These(takes),
         gives,
-        nulls: Nulls::Strict,
+        nulls: NullRule::Strict,
         by: by.into(),
         constant: None,
         arena: None,

@@ -1,4 +1,4 @@
-//! One call of an aggregate function as data: constants are taken out of its arguments, and refused calls have a reason.
+//! One call of an aggregate function as data: constants are taken out of its arguments; refused calls have a reason.
 //!
 //! ```text
 //!   percentile_cont(x, 0.9)               arguments x        percentile 0.9

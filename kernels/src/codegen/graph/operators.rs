@@ -12,7 +12,7 @@
 use super::range::*;
 use super::*;
 use crate::codegen::ir::ErrorCode;
-use crate::codegen::text_function::{Nulls, Raises, TextFunction};
+use crate::codegen::text_function::{NullRule, Raises, TextFunction};
 
 impl Graph {
     // Numbers
@@ -395,10 +395,10 @@ impl Graph {
         }
         let nullable = |of: &[NodeId]| of.iter().any(|id| self.ty(*id).nullable);
         let ty = spec.gives.nullable(match spec.nulls {
-            Nulls::Strict => nullable(of),
-            Nulls::StrictOrUndefined => true,
-            Nulls::OfFirst => nullable(&of[..1]),
-            Nulls::Never => false,
+            NullRule::Strict => nullable(of),
+            NullRule::StrictOrUndefined => true,
+            NullRule::OfFirst => nullable(&of[..1]),
+            NullRule::Never => false,
         });
         Ok(self.push(Node::Text { function, of: of.to_vec() }, ty))
     }

@@ -81,7 +81,7 @@ pub(super) trait RegimeCode {
 /// Those of the seed's expressions, and for a seed of an aggregation without keys.
 pub(super) fn begin<'s>(kernel: Kernel<'_, 's>) -> Result<Box<dyn RegimeCode + 's>, CodegenError> {
     Ok(match kernel.plan.regime {
-        Regime::Scalar => Box::new(scalar::Scalar::begin(kernel)?),
+        Regime::Scalar => Box::new(scalar::ScalarCode::begin(kernel)?),
         Regime::Private => Box::new(private::Private::begin(kernel)?),
         Regime::Block => Box::new(block::Block::begin(kernel)?),
         Regime::Direct => Box::new(direct::Direct::begin(kernel)?),

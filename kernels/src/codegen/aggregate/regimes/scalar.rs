@@ -12,7 +12,7 @@ use crate::codegen::load::RowLeaves;
 use crate::codegen::rows::compact::shared_address;
 use crate::codegen::value::{CodegenError, Emit};
 
-pub(super) struct Scalar<'s> {
+pub(super) struct ScalarCode<'s> {
     plan: &'s AggregatePlan,
     /// Address of the only record (U64).
     table: Reg,
@@ -29,8 +29,8 @@ struct ThreadWords {
     groups: Reg,
 }
 
-impl<'s> Scalar<'s> {
-    pub(super) fn begin(mut kernel: Kernel<'_, 's>) -> Result<Scalar<'s>, CodegenError> {
+impl<'s> ScalarCode<'s> {
+    pub(super) fn begin(mut kernel: Kernel<'_, 's>) -> Result<ScalarCode<'s>, CodegenError> {
         if kernel.seed().is_some() {
             return Err(CodegenError::Malformed {
                 what: "a seed".into(),
@@ -38,7 +38,7 @@ impl<'s> Scalar<'s> {
             });
         }
         let threads = kernel.plan.in_registers().then(|| ThreadWords::begin(&mut kernel));
-        Ok(Scalar { plan: kernel.plan, table: kernel.table, threads })
+        Ok(ScalarCode { plan: kernel.plan, table: kernel.table, threads })
     }
 }
 
@@ -60,7 +60,7 @@ impl ThreadWords {
     }
 }
 
-impl RegimeCode for Scalar<'_> {
+impl RegimeCode for ScalarCode<'_> {
     fn place(
         &self,
         _emit: &mut Emit<'_>,
