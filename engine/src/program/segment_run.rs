@@ -194,7 +194,7 @@ impl SegmentRun {
         // A sort's keys are kept beside its output.
         let written = |prepared: &PreparedSegment| prepared.shape.lowered.last.spec.output_types();
         let kept = |prepared: &PreparedSegment| written(prepared).iter().any(|ty| ty.repr == Repr::Text);
-        !self.run.streams_out() && self.prepared_already().is_some_and(|prepared| kept(prepared))
+        !self.run.streams_out() && self.prepared_already().is_some_and(kept)
     }
 
     /// Keeps the texts that a launch made, if kept rows may be views of them.

@@ -42,7 +42,7 @@ pub struct PlannedStatement {
 #[derive(Debug)]
 enum KeepAs {
     /// For the statement's text, with the inputs of planning; its template's plan may be used.
-    Text(String, MadeOf),
+    Text(String, Box<MadeOf>),
     /// Only for the statement's template: its text lacks values of parameters.
     Template,
     /// Not at all.
@@ -160,7 +160,7 @@ impl Millpond {
             Some(begun) => panics::caught(async { Ok(begun.read_by(now, &plan).await) }).await?,
             None => None,
         };
-        let keeping = made_of.map_or(KeepAs::Never, |made_of| KeepAs::Text(sql.to_string(), made_of));
+        let keeping = made_of.map_or(KeepAs::Never, |made_of| KeepAs::Text(sql.to_string(), Box::new(made_of)));
         Ok(PlannedStatement { plan, keeping })
     }
 
@@ -176,7 +176,7 @@ impl Millpond {
     /// Keeps a plan for the statement's text, if it has one and the plan may run again.
     fn kept_for_text(&self, keeping: KeepAs, plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
         if let KeepAs::Text(sql, made_of) = keeping {
-            self.equipment.plans.keep(Key::Text(sql), made_of, &plan);
+            self.equipment.plans.keep(Key::Text(sql), *made_of, &plan);
         }
         plan
     }

@@ -168,6 +168,9 @@ fn damage(page: &mut PageInput, bytes: &mut [u8], random: &mut Random) {
     }
 }
 
+/// Pages, each with its column.
+type Pages = (Vec<PageInput>, Vec<ColumnOutput>);
+
 /// Pages of a batch, and where their rows and validity go.
 struct Batch {
     kinds: Vec<Sound>,
@@ -210,12 +213,8 @@ impl Batch {
         empty
     }
 
-    /// The pages, most of them damaged, their bytes, and a column of `output` for each.
-    fn pages(
-        &self,
-        output: &DeviceBuffer,
-        random: &mut Random,
-    ) -> Result<(Vec<PageInput>, Vec<u8>, Vec<ColumnOutput>), CheckError> {
+    /// The pages, most of them damaged, with a column of `output` for each, and their bytes.
+    fn pages(&self, output: &DeviceBuffer, random: &mut Random) -> Result<(Pages, Vec<u8>), CheckError> {
         let (mut staging, mut inputs, mut columns) = (Vec::new(), Vec::new(), Vec::new());
         for (number, &(values, validity)) in (0..).zip(&self.places) {
             let sound = &self.kinds[self.kind(number)];
@@ -255,7 +254,7 @@ impl Batch {
             });
         }
         staging.extend([0; 16]);
-        Ok((inputs, staging, columns))
+        Ok(((inputs, columns), staging))
     }
 
     /// Gaps must be untouched, and all sound pages of a kind must have the rows and validity of its first, `expected`.
@@ -299,7 +298,7 @@ fn survive(device: &Device, pages: u64, batches: u64) -> Result<(), CheckError> 
     let mut expected = vec![None; batch.kinds.len()];
     for _ in 0..batches {
         let output: DeviceBuffer = rig.upload(&empty)?;
-        let (inputs, staging, columns) = batch.pages(&output, &mut random)?;
+        let ((inputs, columns), staging) = batch.pages(&output, &mut random)?;
         let plan = Plan::of(&inputs, &columns, &dictionaries)?;
         let (descriptors, staging) = (rig.upload(plan.descriptors())?, rig.upload(&staging)?);
         let (scratch, results) =

@@ -175,7 +175,7 @@ impl Feeding {
     ) -> Result<Outcome<()>, Failure> {
         let (sending, rows) = (&self.sending, decoding.rows as u64);
         let prepared = sending.segment.ready(rows).await?;
-        sending.segment.check_bounds(&prepared)?;
+        sending.segment.check_bounds(prepared)?;
         let specs = prepared.shape.lowered.first().spec.columns.iter().map(|spec| {
             let low = spec.ty.range.filter(|_| spec.has_base).and_then(|range| i64::try_from(range.low).ok());
             (*spec, low.unwrap_or(0))
