@@ -108,6 +108,8 @@ const NOT_RUN: &[(Why, &[&str])] = &[
     (
         Why::NeedsTools,
         &[
+            // Git's history is not in an archive of the sources.
+            r#"git diff -M -l99999 --diff-filter=R --name-status 11fa644 HEAD | awk -F'\t' '{ print "| `" $2 "` | `" $3 "` |" }'"#,
             "valgrind --tool=callgrind --collect-atstart=no --toggle-collect='datafusion::dataframe::DataFrame::create_physical_plan*' <the binary of `cargo bench --workspace --bench host --no-run`> --bench --test \"first launch of q.*/sql\"",
         ],
     ),
