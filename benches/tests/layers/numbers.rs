@@ -37,7 +37,7 @@ const STRAY_INHERENT_IMPLS: usize = 4;
 const FUNCTIONS_OVER_100_LINES: usize = 3;
 const STRUCTS_OVER_12_FIELDS: usize = 21;
 const TEST_FOLDERS_OVER_16_FILES: usize = 4;
-const COMMENT_LINES_OVER_120_COLUMNS: usize = 131;
+const COMMENT_LINES_OVER_120_COLUMNS: usize = 130;
 
 /// Type names with more than one definition, by crate.
 const TYPE_NAMES_DEFINED_TWICE: [(&str, usize); 10] = [

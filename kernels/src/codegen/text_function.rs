@@ -1,7 +1,7 @@
 //! Functions of texts: a row each, for the graph, the code generator, the arena, and the engine's lookup by SQL name.
 //!
 //! ```text
-//!   variant    operands          result   code                        SQL name, the last operand where SQL leaves it out
+//!   variant    operands          result   code                        SQL name, the operand that SQL leaves out
 //!   Left       Text, I64         Text     text_left(at, bytes, n)     left(s, n)
 //!   PadStart   Text, I64, Text   Text     text_pad(…, 0, arena)       lpad(s, n [, t]); t = ' '; new bytes: arena
 //! ```
@@ -20,7 +20,8 @@ use super::graph::{MAX_TEXT_BYTES, Overflow, Range, Repr, Ty};
 /// Functions of strings. Characters are UTF-8 code points and counted from 1; patterns and sets are texts themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TextFunction {
-    /// Text and pattern: LIKE, with [`ANY_CHARACTERS`](super::graph::ANY_CHARACTERS) for `%` and [`ONE_CHARACTER`](super::graph::ONE_CHARACTER) for `_` in the pattern. `Bool`.
+    /// Text and pattern: LIKE, with [`ANY_CHARACTERS`](super::graph::ANY_CHARACTERS) for `%` and
+    /// [`ONE_CHARACTER`](super::graph::ONE_CHARACTER) for `_` in the pattern. `Bool`.
     Like,
     /// Text and pattern: ILIKE. The pattern is lower-case ASCII. `Bool`.
     LikeAnyCase,
