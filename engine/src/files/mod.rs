@@ -4,9 +4,9 @@
 //!                                └─ noted ─► LastTags ◄─ checked ─ caches of footers and statistics
 //!
 //! Lists    of local folders are not cached: each planning lists them.
-//! Writes   of a failed statement create or replace no file ([`whole`]); keys are written as texts ([`keys`]).
-//! Patterns of paths follow shell rules ([`pattern`]).
-//! Pipes    are read once, and only under the names that a shell uses for them ([`streams`]).
+//! Writes   of a failed statement create or replace no file (`whole`); keys are written as texts (`keys`).
+//! Patterns of paths follow shell rules (`pattern`).
+//! Pipes    are read once, and only under the names that a shell uses for them (`streams`).
 //! Others   remote stores and their caches are unchanged.
 
 pub mod address;
