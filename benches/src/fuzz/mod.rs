@@ -352,7 +352,7 @@ mod tests {
         assert!(summary.share_on_device() > 0.15, "the generator no longer exercises the device: {summary}");
         assert!(
             summary.failures.device_alone * 100 < summary.queries,
-            "rows that nobody needs fail too often: {summary}"
+            "rows that the answer does not need fail too often: {summary}"
         );
         assert!(summary.pairs * 5 > summary.queries, "too few queries have twins: {summary}");
         // Every seed is another sample: each limit is at least four standard deviations from the usual share.

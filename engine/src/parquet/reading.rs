@@ -48,7 +48,7 @@ pub(crate) struct Reader {
     pub held: HostHold,
 }
 
-/// ColumnLayout of a column, and who may decode it.
+/// Layout of a column, and whether the device may decode it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ColumnLayout {
     pub target: Target,

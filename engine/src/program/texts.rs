@@ -6,7 +6,7 @@
 //! Learnt    a string column begins as codes. If its first rows are nearly all distinct, or it outgrows its dictionary,
 //!           the run starts again with texts, provided that every expression over it has a form without a dictionary;
 //!           otherwise the dictionary may become larger.
-//! NewTexts      texts are written to an arena of their launch, which is kept as extents are.
+//! New       texts are written to an arena of their launch, which is kept as extents are.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
